@@ -1,11 +1,11 @@
-# `make help` lists what there is. Everything runs on a fresh Debian machine with Rust: missing packages are installed
-# (as root) or named (otherwise).
+# `make help` lists the targets. They run on a fresh Debian machine with Rust: missing packages are installed (as root)
+# or named (otherwise).
 
 NIC ?= veth
 CARGO ?= cargo
-# Scripts look for what was built there, wherever cargo is told to build otherwise.
+# Scripts expect build products there, so a CARGO_TARGET_DIR of the environment is overridden.
 export CARGO_TARGET_DIR := $(CURDIR)/target
-# How programs are built: release, or dev, with what tests build as well.
+# Build profile: release, or dev, which shares its build products with the tests.
 PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
@@ -22,7 +22,7 @@ deps-build deps-demo deps-test deps-bench: deps-%:
 build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin (PROFILE=release|dev)
 	$(CARGO) build --profile $(PROFILE) --locked --workspace --bins --lib $(if $(filter dev,$(PROFILE)),--examples)
 
-handlers: deps-build ## compile the handlers
+handlers: deps-build ## compile the shipped handlers
 	@mkdir -p target/handlers
 	@for name in $(HANDLERS); do \
 		echo "spin-cc handlers/$$name/$$name.c -o target/handlers/$$name.elf"; \
@@ -36,16 +36,16 @@ demo-possible:
 	*) echo "NIC=$(NIC): expected veth or loopback"; exit 1 ;; \
 	esac
 
-demo: demo-possible deps-demo build handlers ## handlers answer ping and a UDP client through spind (NIC=veth|loopback)
+demo: demo-possible deps-demo build handlers ## run handlers that answer ping and a UDP client through spind (NIC=veth|loopback)
 ifeq ($(NIC),loopback)
 	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo-loopback.sh
 else
 	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo.sh
 endif
 
-test: deps-test ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
+test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzing, demo checks in namespaces
 	$(CARGO) test --workspace --locked
-	@# As a pipeline's first core receives, with all messages in its local share.
+	@# Reception by a pipeline's first core, with all messages in its local share.
 	SPIN_PIPELINE=1 $(CARGO) test --locked -p spin-engine --test handlers --test verdicts
 	$(MAKE) --no-print-directory loom
 	deploy/test-install.sh
@@ -53,21 +53,21 @@ test: deps-test ## all tests: unit, property, qemu comparison, fuzzing (bounded)
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
 
-fuzz-long: deps-test ## a million random programs, compared between engines (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
+fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
 		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
 
-check-long: deps-test ## 100 million packets, and 10 with lent tasks: order of handlers, all sums (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
+check-long: deps-test ## check the order of handlers and all sums on 100 million packets, 10 million with shared tasks (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
 	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 
-loom: deps-build ## what threads wait for each other with, in all interleavings, or all with few preemptions
+loom: deps-build ## check the synchronisation between threads in all interleavings, or in all with few preemptions
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p spin-sync --lib --target-dir target/loom
 
-test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated
+test-aarch64: ## run the tests that need no NIC as emulated aarch64 programs
 	deploy/test-aarch64.sh
 
-lint: deps-build ## formatting, clippy, structure of the crates, dependency licences
+lint: deps-build ## check formatting, clippy, structure of the crates, dependency licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) fmt --manifest-path handlers/rust/Cargo.toml --check
@@ -77,36 +77,36 @@ lint: deps-build ## formatting, clippy, structure of the crates, dependency lice
 	.ci/lint-structure
 	.ci/deny
 
-bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## all figures
+bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## run all benchmarks
 
-bench-engine: build handlers ## the engine in memory: time per packet and stage, latency, shares of tenants
+bench-engine: build handlers ## measure the engine in memory: time per packet and stage, latency, shares of contexts
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
 
-bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers, beside the same work in native code
+bench-handlers: build handlers ## measure nanoseconds per packet of the paper's handlers and of native code for the same work
 	handlers/sdk/bin/spin-cc handlers/testing/empty.c -o target/handlers/empty.elf
 	handlers/build-vectors target/handlers/vector
 	bench/native/build target/native
 	$(BIN)/spin-bench-handlers
 
-bench-watchdog: build ## how late the watchdog ends handlers that never end
+bench-watchdog: build ## measure the lateness of the watchdog for endless handlers
 	$(BIN)/spin-bench-watchdog
 
-bench-installs: build handlers ## contexts installed and removed a second while two threads are under load, and what others lose
+bench-installs: build handlers ## measure installs and removals per second while two threads are under load, and the effect on other contexts
 	for name in empty new_code; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-installs
 
-bench-pspin: build ## how long a simulation of 10,000 packets through libpspin takes, with loading its image
+bench-pspin: build ## measure a simulation of 10,000 packets through libpspin, including loading its image
 	bench/pspin.sh
 
-bench-proofs: deps-bench build handlers ## nothing is allocated, locked, asked of the kernel or of the clock per packet
+bench-proofs: deps-bench build handlers ## check that a packet costs no allocation, lock, system call or clock reading
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/proofs.sh
 
 PREFIX ?= /usr
 DESTDIR ?=
 
-install: build handlers ## programs, SDK, handlers' images, libraries, unit and sample configuration to PREFIX (/usr; DESTDIR before it)
+install: build handlers ## install programs, SDK, handler images, libraries, unit and sample configuration to PREFIX (/usr; with DESTDIR before it)
 	deploy/install.sh "$(BIN)" "$(PREFIX)" "$(DESTDIR)"
 
 clean: ## remove everything built

@@ -1,15 +1,16 @@
-# What the demos, the playground and the script that takes captures share. Sourced by bash; expects `set -euo pipefail`.
+# Functions shared by the demos, the playground and the script that takes captures. Sourced by bash; expects
+# `set -euo pipefail`.
 
 here=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(dirname "$here")
 bin=${SPIN_BIN:-$root/target/release}
 sdk=$root/handlers/sdk
 failures=0
-started=()    # processes of ours, to be ended
-namespaces=() # a pair of ours, to be removed
+started=()    # our processes, to be ended
+namespaces=() # our pair of namespaces, to be removed
 
-# Makes the folder $work and sees to it that nothing of ours stays behind, however the script ends. KEEP names a folder to
-# copy $work to before.
+# Makes the folder $work, and removes everything the script made when it ends in any way. KEEP names a folder to which
+# $work is copied before.
 begin() { # [CLIENT_NS SERVER_NS]
     namespaces=("$@")
     work=$(mktemp -d "${TMPDIR:-/tmp}/spin.XXXXXX")
@@ -21,7 +22,7 @@ begin() { # [CLIENT_NS SERVER_NS]
 
 leave() {
     trap '' INT TERM HUP
-    set +e # whatever fails, the rest is to be removed
+    set +e # a failure must not prevent the removal of the rest
     local pid
     for pid in "${started[@]}"; do end "$pid"; done
     [ ${#namespaces[@]} -eq 0 ] || "$here/nic-setup.sh" veth-down "${namespaces[@]}"
@@ -36,7 +37,7 @@ die() {
     exit 1
 }
 
-# Takes note of a check that did not hold; the demo goes on, so that one run shows all of them.
+# Records a failed check; the demo continues, so that one run shows all failures.
 failed() {
     printf 'FAILED: %s\n' "$*" >&2
     failures=$((failures + 1))
@@ -52,7 +53,7 @@ equal() { # WHAT GOT EXPECTED
     if [ "$2" = "$3" ]; then echo "ok: $1: $2"; else failed "$1: $2, expected $3"; fi
 }
 
-# Names what is missing, with the packages Debian has it in.
+# Prints the missing tools and their Debian packages.
 need() { # TOOL=PACKAGE...
     local pair missing=()
     for pair in "$@"; do
@@ -61,7 +62,7 @@ need() { # TOOL=PACKAGE...
     [ ${#missing[@]} -eq 0 ] || die "missing packages; on Debian: apt install ${missing[*]}"
 }
 
-# spin-cc knows which compilers will do and names the packages if there is none.
+# spin-cc checks for a usable compiler and names the packages if there is none.
 need_compiler() {
     "$sdk/bin/spin-cc" --check >/dev/null || exit 1
 }
@@ -80,8 +81,8 @@ build_handlers() {
     done
 }
 
-# Starts a program in a namespace and leaves its process in $started_pid. Not through a function such as `on_server … &`:
-# that would be a subshell, and ending it would leave the program.
+# Starts a program in a namespace and stores its process id in $started_pid. A call such as `on_server … &` would start a
+# subshell, and ending the subshell would leave the program running.
 start() { # NAMESPACE OUTPUT ERRORS COMMAND...
     ip netns exec "$1" "${@:4}" >"$2" 2>"$3" &
     started_pid=$!
@@ -102,17 +103,17 @@ spinctl() { "$bin/spinctl" --socket "$work/spind.sock" "$@"; }
 traffic() { "$bin/spin-traffic" "$@"; }
 spind_is_up() { spinctl list >"$work/list.txt" 2>&1; }
 
-# A counter of engine or NIC, or with --context of a context, from the statistics saved last.
+# Prints a counter of engine or NIC, or of a context with --context, from the latest saved statistics.
 counter() { traffic counter "$@" <"$work/stats.json"; }
 save_stats() { spinctl stats --json >"$work/stats.json"; }
 
-# Ends a process of ours: politely, then not. One that has been waited for is no job of ours any more, and its number may
-# be another's.
+# Ends one of our processes with SIGTERM, then SIGKILL. A process that was already waited for is skipped, since its number
+# may have been reused.
 end() { # PID
     local tries
     jobs -p | grep -qx "$1" || return 0
     kill -TERM "$1" 2>/dev/null || return 0
-    # Reaped in the background by bash: then kill -0 finds it no more.
+    # bash reaps the process in the background; kill -0 then fails.
     for tries in $(seq 100); do
         kill -0 "$1" 2>/dev/null || break
         sleep 0.05
@@ -121,14 +122,14 @@ end() { # PID
     wait "$1" 2>/dev/null || true
 }
 
-# Ends tcpdump. It reads packets in blocks, the last of which arrives up to a second late (libpcap's time-out) and is
-# forgotten when it is told to stop before.
+# Ends tcpdump. It reads packets in blocks; the last one arrives up to a second late (libpcap's time-out) and is lost if
+# tcpdump stops earlier.
 end_capture() { # PID
     sleep 2
     end "$1"
 }
 
-# tshark's own judgement on every IPv4 packet of a capture: prints the frames it finds fault with.
+# Prints the frames of a capture in which tshark finds errors, for every IPv4 packet.
 tshark_faults() { # CAPTURE [FILTER]
     tshark -n -r "$1" -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -Y \
         "(${2:-ip}) && (ip.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 || _ws.malformed || udp.length.bad || ip.bogus_ip_length)" \

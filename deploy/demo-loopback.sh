@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The demo without root: a capture of a real ping and UDP session is replayed through `spind --nic loopback`, and the
-# replies are judged by tshark and byte for byte. Exits 0 only if everything held, and leaves nothing behind, unless
-# OUT names a file to keep the replies in.
+# The demo without root. A capture of a real ping and UDP session is replayed through `spind --nic loopback`, and the
+# replies are checked by tshark and byte for byte. Exits 0 only if all checks passed, and leaves no files behind, except
+# the replies if OUT names a file for them.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
 

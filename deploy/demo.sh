@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The demo: sPIN handlers answer the system's own ping and a plain UDP client through `spind --iface`, in two network
-# namespaces joined by a veth, beside a TCP transfer that they leave alone. Needs root and a built tree; exits 0 only
-# if everything held, and leaves nothing behind, however it ends (but for kill -9: then the namespaces spin-c-PID and spin-s-PID stay, and what
-# runs there).
+# namespaces joined by a veth. A TCP transfer runs at the same time and bypasses the handlers. Needs root and a built
+# tree. Exits 0 only if all checks passed, and leaves nothing behind in any case except kill -9: then the namespaces
+# spin-c-PID and spin-s-PID and their processes stay.
 #
 # environment: SPIN_BIN   folder of the binaries (default target/release)
-#              PINGS, DATAGRAMS, TCP_BYTES   how much (1000, 10000 of each size, 100000000)
-#              KEEP       a folder to make, for captures, logs and results
+#              PINGS, DATAGRAMS, TCP_BYTES   amounts (1000, 10000 of each size, 100000000)
+#              KEEP       a new folder for captures, logs and results
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
 
@@ -26,7 +26,7 @@ on_client() { ip netns exec "$client_ns" "$@"; }
 on_server() { ip netns exec "$server_ns" "$@"; }
 quietly() { "$@" >/dev/null 2>&1; }
 
-# ICMP of the serving kernel: 0 lets it answer ping, 1 not.
+# Sets whether the server's kernel ignores ping: 0 lets it answer, 1 does not.
 kernel_ignores_ping() { on_server sysctl -qw net.ipv4.icmp_echo_ignore_all="$1"; }
 
 run_ping() { # FILE ADDRESS COUNT
@@ -38,7 +38,7 @@ run_udp() { # FILE ADDRESS:PORT COUNT [ARGUMENT...]
     on_client "$bin/spin-traffic" udp-client --to "$2" --count "$3" --json "${@:4}" >"$1"
 }
 
-# The kernel as the one who answers, under the same conditions: to compare with.
+# Baseline: the kernel answers under equal conditions.
 kernel_round() {
     say 'the kernel answers (baseline)'
     kernel_ignores_ping 0
@@ -65,7 +65,7 @@ start_spind() {
     check 'no UDP socket in the serving namespace' test -z "$(on_server ss -Huan)"
 }
 
-# The client's side of everything that is ICMP or UDP, tagged or not, with whole frames.
+# Captures all ICMP and UDP at the client, tagged or not, with complete frames.
 start_capture() { # NAME
     start "$client_ns" "$work/tcpdump.out" "$work/tcpdump.txt" tcpdump -i client -s 0 -B 131072 -n \
         -w "$work/$1.pcap" 'icmp or udp or (vlan and (icmp or udp)) or (vlan and (icmp or udp))'
@@ -73,7 +73,7 @@ start_capture() { # NAME
     eventually quietly grep -q 'listening on' "$work/tcpdump.txt" || die "tcpdump: $(cat "$work/tcpdump.txt")"
 }
 
-# Pings, datagrams of each size, and TCP beside them until it is through.
+# Runs pings and datagrams of each size, with a TCP transfer at the same time, until the transfer is complete.
 round() { # NAME UDP_PORT
     start "$server_ns" "$work/tcp-received.json" "$work/tcp-received.err" \
         "$bin/spin-traffic" tcp-receive --listen 0.0.0.0:5001
@@ -97,7 +97,7 @@ spind_round() {
 
 tcp_listens() { on_server ss -Hltn 'sport = :5001' | grep -q 5001; }
 
-# The handlers did it: as many runs as packets answered, and all of TCP went past them.
+# Checks that the handlers answered: one run per answered packet, and all TCP packets bypassed them.
 check_counters() {
     save_stats
     local size_count
@@ -108,7 +108,7 @@ check_counters() {
     equal 'handlers ended by a fault' "$(counter faults)" 0
     local passed
     passed=$(counter passed_kernel)
-    # Each TCP segment is at most 1460 B of data.
+    # A TCP segment has at most 1460 B of data.
     check "frames passed to the kernel: $passed" test "$passed" -ge $((tcp_bytes / 1460))
 }
 
@@ -116,7 +116,7 @@ odd_traffic() {
     say 'VLAN tags, padding, IP options; fragments and truncated frames'
     check 'odd frames sent' on_client "$bin/spin-traffic" odd-frames --iface client --from "$client" --to "$server" \
         --to-mac "$server_mac"
-    # One queue, in order: once these are answered, all that was sent before them has been dealt with.
+    # One queue keeps the order: once these are answered, all earlier packets have been processed.
     check 'UDP afterwards' run_udp "$work/after.json" "$server:9999" 20 --size 18
 }
 
@@ -142,7 +142,7 @@ no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 
 "$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77
 build_handlers
-# The first packet would wait for ARP, which is not what is measured.
+# Resolve ARP first, so that it does not delay a measured packet.
 quietly on_client ping -c 1 -W 2 "$server" || die 'the namespaces do not reach each other'
 kernel_round
 start_spind

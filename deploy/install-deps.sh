@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs, as root, the Debian packages that building, the demo or the tests need and that are missing; without root,
-# names them and fails.
+# Installs, as root, the missing Debian packages for the build, the demo, the tests or the benchmarks. Without root, names
+# them and fails.
 #
 #   deploy/install-deps.sh build|demo|test|bench
 set -euo pipefail
 
 purpose=${1:-}
 
-# Each need: a command or a file that proves it is there, and the packages that bring it.
+# Each requirement: a command or a file that shows its presence, and the packages that contain it.
 build=(
     "command:cc gcc"
     "command:pkg-config pkg-config"
@@ -26,7 +26,7 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
         "command:sysctl procps"
     )
 fi
-# Handlers in Rust need the sources of `core` too: rust-src.sh fetches them and installs nothing.
+# Handlers in Rust need the sources of `core` too. rust-src.sh fetches them without an installation.
 test=(
     "${demo[@]}"
     "command:c++ g++"
@@ -47,7 +47,7 @@ esac
 
 PATH=$PATH:/usr/sbin:/sbin
 
-# clang 14 to 21 with the ld.lld of the same version: what spin-cc looks for.
+# spin-cc looks for clang 14 to 21 with the ld.lld of the same version.
 has_handler_compiler() {
     local version
     for version in -21 -20 -19 -18 -17 -16 -15 -14 ""; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what was built: `make install`.
+# Installs the build products: `make install`.
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: deploy/install.sh BINARIES PREFIX DESTDIR" >&2; exit 2; }
 bin=$1 prefix=$2 to=$3$2 etc=$3/etc
@@ -14,7 +14,7 @@ for library in fpspin pspin; do
 done
 mkdir -p "$to/include/spin" "$to/lib/spin/handlers"
 cp -r host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
-# spin-cc finds its SDK by where it is itself.
+# spin-cc finds its SDK relative to its own path.
 for folder in sdk compat; do
     rm -rf "$to/lib/spin/$folder"
     cp -r "handlers/$folder" "$to/lib/spin/$folder"
@@ -32,7 +32,7 @@ done
 put 755 deploy/nic-setup.sh "$to/lib/spin/nic-setup.sh"
 mkdir -p "$to/lib/systemd/system"
 sed "s|/usr/bin/spind|$prefix/bin/spind|" deploy/spind.service >"$to/lib/systemd/system/spind.service"
-# What somebody has edited stays.
+# An edited configuration is kept.
 if [ ! -e "$etc/spin/spind.toml" ]; then
     mkdir -p "$etc/spin"
     sed "s|/usr/lib/spin|$prefix/lib/spin|" deploy/spind.toml >"$etc/spin/spind.toml"

@@ -32,17 +32,17 @@ need() {
     done
 }
 
-# Why each must be off on a veth:
-#   tx-checksumming  a sender leaves the checksum to hardware that a veth does not have; the kernel's receiver knows,
-#                    a program reading frames finds checksums that are not there
-#   tx/rx-vlan-*     tags would travel beside the frame, where neither the XDP program nor a handler sees them
+# Reasons to disable these offloads on a veth:
+#   tx-checksumming  the sender leaves the checksum to hardware that a veth does not have. The kernel's receiver knows
+#                    that; a program that reads frames finds invalid checksums
+#   tx/rx-vlan-*     tags would be passed outside the frame, where neither the XDP program nor a handler sees them
 #   tso/gso/gro      frames longer than the MTU do not fit a packet buffer; XDP in native mode refuses some of them
 veth_offloads() { # NAMESPACE INTERFACE
     ip netns exec "$1" ethtool -K "$2" tx off txvlan off rxvlan off tso off gso off gro off >/dev/null
 }
 
 # One queue at each end: attaching an XDP program fails (ENOSPC) when the peer has more transmit queues than this end
-# has receive queues, and one queue is what one spind thread serves.
+# has receive queues, and one spind thread serves one queue.
 veth_up() {
     need_root
     client=$1 server=$2 number=${3:-77}
@@ -62,7 +62,7 @@ veth_up() {
     trap - EXIT
 }
 
-# No IPv6: its router solicitations would be frames nobody asked for.
+# IPv6 is disabled, since its router solicitations would be unexpected frames.
 veth_end() { # NAMESPACE INTERFACE ADDRESS
     ip netns exec "$1" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 2>/dev/null || true
     ip -n "$1" address add "$3" dev "$2"
@@ -77,7 +77,7 @@ veth_down() {
     done
 }
 
-# A real NIC does checksums itself, so those stay; it must not strip tags or merge frames.
+# A real NIC computes checksums itself, so these offloads stay on. Stripping tags and merging frames must be off.
 nic() {
     need_root
     need ethtool

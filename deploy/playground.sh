@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A place to try handlers: a veth between two network namespaces, spind serving one end with udp_pingpong installed, and
-# a shell on the other. Needs root and `make build`; removes everything when the shell ends.
+# A playground for handlers: a veth between two network namespaces, spind on one end with udp_pingpong installed, and a
+# shell on the other. Needs root and `make build`; removes everything when the shell exits.
 #
 #   deploy/playground.sh              an interactive shell
 #   deploy/playground.sh 'COMMAND'    runs one command line there
 #
-# In the shell: spin-say TEXT sends a datagram and prints the answer, spin-reload compiles udp_pingpong anew and installs
-# it in place of the old one, spinctl talks to spind.
+# In the shell, `spin-say TEXT` sends a datagram and prints the answer. `spin-reload` recompiles udp_pingpong and replaces
+# the installed one. `spinctl` is connected to spind.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
 

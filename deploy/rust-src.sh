@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints the folder of the standard library's source for the compiler in use: the toolchain's own (rustup component add
-# rust-src), or Debian's `rust-src` of exactly that version, unpacked below the target folder and kept for the next time.
-# Nothing is installed. Fails with a reason where neither can be had.
+# Prints the folder of the standard library's source for the compiler in use. It is the toolchain's own (rustup component
+# add rust-src), or Debian's `rust-src` of exactly that version, unpacked below the target folder and kept there. Nothing
+# is installed. Fails with a reason if neither is available.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,7 +13,7 @@ die() {
     exit 1
 }
 
-# apt with a configuration of its own: the machine's sources and lists stay as they are.
+# apt uses a separate configuration, so the system's sources and lists are unchanged.
 apt_get() {
     APT_CONFIG=$apt/apt.conf apt-get -q "$@"
 }

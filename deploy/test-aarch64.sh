@@ -3,7 +3,7 @@
 # Arguments are passed to the test programs.
 #
 # The standard library for aarch64 is the toolchain's (`rustup target add aarch64-unknown-linux-gnu`) or, without it,
-# built from Debian's `rust-src` of exactly the compiler's version. Where neither can be had, the tests are skipped.
+# built from Debian's `rust-src` of exactly the compiler's version. If neither is available, the tests are skipped.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,8 +14,8 @@ skip() {
     exit 0
 }
 
-# As root, installs what is missing; else names it. The emulator and the C library for the target; the compiler and
-# the reference emulator for the tests themselves.
+# Installs missing packages as root, or names them otherwise: the emulator and the C library for the target, and the
+# compiler and the reference emulator for the tests themselves.
 install_tools() {
     local missing=()
     command -v qemu-aarch64-static >/dev/null || missing+=(qemu-user-static)
@@ -33,19 +33,19 @@ install_tools() {
 install_tools
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="timeout -k 5 1200 qemu-aarch64-static -L /usr/aarch64-linux-gnu"
-# Emulated code is slow: fewer random cases and programs, and some optimisation, which leaves the checks of a debug
-# build in.
+# Emulated code is slow, so there are fewer random cases and programs, and some optimisation, which keeps the checks of a
+# debug build.
 export PROPTEST_CASES=${PROPTEST_CASES:-32} SPIN_FUZZ_PROGRAMS=${SPIN_FUZZ_PROGRAMS:-100} CARGO_PROFILE_DEV_OPT_LEVEL=1
 build_std=()
 if [ ! -d "$(rustc --print target-libdir --target "$target")" ]; then
     library=$(deploy/rust-src.sh) ||
         skip "no target $target in the toolchain (rustup target add $target)"
-    # An unstable feature of cargo on the stable compiler that the product is built with.
+    # Enables an unstable feature of cargo with the stable compiler.
     export RUSTC_BOOTSTRAP=1 __CARGO_TESTS_ONLY_SRC_ROOT=$library
     build_std=(-Zbuild-std=std,panic_abort,test)
 fi
-# qemu keeps 25 MiB of its own for every 4 GiB that were ever reserved: so of hpu-vm only the tests that make few
-# spaces, and a bound in KiB, so that it is a test that runs out of memory, and not the machine; qemu then hangs.
+# qemu keeps 25 MiB of its own for every 4 GiB ever reserved. Only those tests of hpu-vm run that make few spaces. A memory
+# limit in KiB makes a test run out of memory rather than the machine; qemu then hangs.
 ulimit -d $((8 << 20))
 skips=(--skip the_interpreter_on_mapped_memory)
 run_tests() { # CARGO_ARGUMENT...
@@ -53,6 +53,6 @@ run_tests() { # CARGO_ARGUMENT...
 }
 arguments=("$@")
 run_tests -p spin-abi -p spin-matcher
-# Nor programs by the hundred, each with a space of its own.
+# Tests with hundreds of programs, each with a space of its own, are skipped too.
 skips+=(--skip handlers_see_what_they_see_in_the_interpreter)
 run_tests -p hpu-vm --lib --test loader --test qemu --test differential --test in_place

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make install` installs works where it is: the installed compiler makes an image that the installed spind takes.
+# Tests the result of `make install`: the installed compiler builds an image that the installed spind accepts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 to=$(mktemp -d)
@@ -9,7 +9,7 @@ bin=$to/opt/spin/bin
 cp handlers/udp_pingpong/udp_pingpong.c "$to/reply.c"
 (cd "$to" && "$bin/spin-cc" reply.c -o reply.elf --quiet)
 cp handlers/rust/examples/udp_echo.rs "$to/echo.rs"
-# What it builds is kept where the repository's is, for the next time.
+# Build products are kept in the repository's target folder for later runs.
 (cd "$to" && CARGO_TARGET_DIR=$OLDPWD/target "$bin/spin-rustc" echo.rs -o echo.elf)
 "$bin/spind" --nic loopback --socket "$to/spind.sock" 2>"$to/spind.log" >&2 &
 spind=$!

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs under miri what it can run: the tests of abi, matcher and of hpu-vm's decoding, interpreter, loading and memory
-# views over slices. Tests that map memory, take signals, run translated code or start other programs are beyond it.
+# Runs the tests that miri supports: those of abi, matcher, and hpu-vm's decoding, interpreter, loading and memory views
+# over slices. miri cannot map memory, handle signals, run translated code or start other programs.
 # Arguments are passed to the test programs.
 set -euo pipefail
 
@@ -12,10 +12,10 @@ if ! said=$(cargo +nightly miri --version 2>&1); then
 fi
 echo "$said"
 
-# Random cases are few, for miri is some hundred times slower; without isolation proptest may look for its regressions.
+# Few random cases, since miri is some hundred times slower. Isolation is off, so that proptest can read its regressions.
 export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation}
 
-# A crate's unit tests, without those named: they walk through whole tables, which takes minutes here.
+# Runs a crate's unit tests except the named ones, which iterate over complete tables and would take minutes.
 unit_tests() { # CRATE [SKIP...]
     local crate=$1 skip
     local arguments=()

@@ -1,45 +1,45 @@
-//! Whether a capture holds exactly the right reply to every request, and nothing more.
+//! Checks that a capture contains exactly one correct reply to every request, and nothing more.
 
 use crate::wire::{self, ETHERNET_MIN, Flaw, ICMP, Mac, Packet};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Who is who in a capture.
+/// Addresses by which a capture is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Parties {
-    /// The side that answers.
+    /// MAC address of the server.
     pub server: Mac,
-    /// The UDP port that sends everything back.
+    /// UDP port of the echo service.
     pub udp_port: u16,
 }
 
-/// What a capture came to. Frames are numbered from 1, as tshark does.
+/// Result of checking a capture. Frames are numbered from 1, as in tshark.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Echo requests and datagrams to the port: whole, right, from one host to one host.
+    /// Echo requests and datagrams to the port: complete, correct, unicast.
     pub requests: u64,
-    /// Right replies to them.
+    /// Correct replies to the requests.
     pub replies: u64,
-    /// Requests with no reply.
+    /// Requests without a reply.
     pub unanswered: u64,
-    /// Frames to the server that must get no reply: fragments, cut short, wrong checksums, to groups.
+    /// Frames to the server that must get no reply: fragments, truncated frames, wrong checksums, group addresses.
     pub unanswerable: u64,
     /// Frames of other protocols.
     pub other: u64,
-    /// Frames from the server that answer no open request, or are themselves wrong: number and why.
+    /// Frames from the server that answer no open request or are malformed: number and reason.
     pub wrong: Vec<(usize, String)>,
 }
 
 impl Report {
-    /// Whether each request has its one right reply, and there is at least one.
+    /// Whether each request has exactly one correct reply, and there is at least one request.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.requests > 0 && self.replies == self.requests && self.unanswered == 0 && self.wrong.is_empty()
     }
 }
 
-/// A frame up to its packet's end without what a hop may change (time to live, and the checksum over it; both were
-/// checked), and how long the frame is.
+/// A frame up to the packet's end without the fields that a hop may change, and the frame's length. These fields are
+/// the time to live and the checksum over it; both are checked before.
 type Shape = (Vec<u8>, usize);
 
 fn shape(packet: &Packet<'_>) -> Shape {
@@ -49,7 +49,7 @@ fn shape(packet: &Packet<'_>) -> Shape {
     (bytes, packet.frame.len())
 }
 
-/// The shape of the right reply: addresses and ports exchanged; padding only where a short frame needs it.
+/// Returns the shape of the correct reply: addresses and ports exchanged, padding only where a short frame needs it.
 fn reply_shape(packet: &Packet<'_>) -> Shape {
     let (mut bytes, length) = shape(packet);
     exchange(&mut bytes, 0, 6);
@@ -66,7 +66,7 @@ fn reply_shape(packet: &Packet<'_>) -> Shape {
     (bytes, packet.end.max(length.min(ETHERNET_MIN)))
 }
 
-/// Exchanges two fields that lie side by side.
+/// Exchanges two adjacent fields.
 fn exchange(bytes: &mut [u8], at: usize, length: usize) {
     let (first, second) = bytes[at..at + 2 * length].split_at_mut(length);
     first.swap_with_slice(second);
@@ -82,14 +82,15 @@ fn is_reply(packet: &Packet<'_>, port: u16) -> bool {
     if packet.protocol == ICMP { l4[0] == 0 } else { l4[..2] == port.to_be_bytes() }
 }
 
-/// One host to one host, by Ethernet's and IPv4's addresses.
+/// Whether a packet goes from one host to one host, by its Ethernet and IPv4 addresses.
 fn is_unicast(packet: &Packet<'_>) -> bool {
     let ip = packet.ip();
     let host = |first: u8| (1..224).contains(&first);
     (packet.frame[0] | packet.frame[6]) & 1 == 0 && host(ip[12]) && host(ip[16])
 }
 
-/// Reads the frames in order. Frames whose source is the server's MAC address are its replies, all others requests.
+/// Checks the frames in order. Frames whose source is the server's MAC address are its replies, all others are
+/// requests.
 pub fn check<'a>(frames: impl IntoIterator<Item = &'a [u8]>, parties: Parties) -> Report {
     let mut report = Report::default();
     let mut open: HashMap<Shape, u64> = HashMap::new();
@@ -124,7 +125,7 @@ fn from_server(report: &mut Report, open: &mut HashMap<Shape, u64>, number: usiz
             }
             _ => report.wrong.push((number, "answers no request that is open".into())),
         },
-        // The server's kernel: its own ICMP errors, other ports, other protocols.
+        // Frames of the server's kernel: its ICMP errors, other ports, other protocols.
         Ok(_) | Err(Flaw::Other) => report.other += 1,
         Err(flaw) => report.wrong.push((number, flaw.to_string())),
     }
@@ -146,7 +147,7 @@ mod tests {
         Parties { server: addresses().to_mac, udp_port: PORT }
     }
 
-    /// Replies as the server would make them, from nothing but `reply_shape`.
+    /// Makes requests and the server's replies, using only `reply_shape`.
     fn answered() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let requests: Vec<_> = odd::frames(addresses()).into_iter().map(|odd| odd.frame).collect();
         let replies = requests.iter().filter_map(|frame| {

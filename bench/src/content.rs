@@ -1,9 +1,9 @@
-//! Reproducible content: whoever knows seed and sequence number knows every byte.
+//! Reproducible content: seed and sequence number determine every byte.
 
-/// Least size of a datagram's content: its sequence number.
+/// Minimum size of a datagram's content: its sequence number.
 pub const MIN_SIZE: usize = 8;
 
-/// One step of splitmix64 (Steele, Lea, Flood 2014): the state moves on, the result is well mixed.
+/// Advances splitmix64 by one step (Steele, Lea, Flood 2014) and returns its output.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -12,7 +12,7 @@ fn splitmix(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Fills `buffer` with bytes that depend on `seed` alone.
+/// Fills `buffer` with bytes that depend only on `seed`.
 pub fn fill(buffer: &mut [u8], seed: u64) {
     let mut state = seed;
     for chunk in buffer.chunks_mut(8) {
@@ -21,7 +21,7 @@ pub fn fill(buffer: &mut [u8], seed: u64) {
     }
 }
 
-/// Writes the datagram number `sequence`: the number in network order, then bytes that depend on it and on `seed`.
+/// Writes datagram number `sequence`: the number in network order, then bytes that depend on the number and on `seed`.
 ///
 /// # Panics
 /// When `buffer` is shorter than [`MIN_SIZE`].
@@ -31,7 +31,7 @@ pub fn datagram(buffer: &mut [u8], seed: u64, sequence: u64) {
     fill(rest, seed ^ sequence.wrapping_mul(0xd134_2543_de82_ef95));
 }
 
-/// The sequence number in a datagram, if it is long enough for one.
+/// Returns the sequence number of a datagram; `None` if the datagram is too short.
 #[must_use]
 pub fn sequence(datagram: &[u8]) -> Option<u64> {
     datagram.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))

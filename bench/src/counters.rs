@@ -1,8 +1,8 @@
-//! Numbers out of `spinctl stats --json`.
+//! Reading numbers from the output of `spinctl stats --json`.
 
 use serde::Deserialize;
 
-/// The part of the daemon's counters that is read here; other fields may be there.
+/// The counters read here; other fields are ignored.
 #[derive(Debug, Deserialize)]
 pub struct Stats {
     engine: Vec<(String, u64)>,
@@ -16,16 +16,16 @@ struct Context {
     counters: Vec<(String, u64)>,
 }
 
-/// Why there is no number.
+/// Reason why a number cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not the JSON of `spinctl stats --json`.
+    /// The text is not the output of `spinctl stats --json`.
     #[error("not the output of `spinctl stats --json`: {0}")]
     Json(#[from] serde_json::Error),
-    /// No such context.
+    /// The context does not exist.
     #[error("no context named {0} is installed")]
     Context(String),
-    /// Engine and NIC list all their counters, zeros included.
+    /// The counter does not exist: engine and NIC list all counters, including zeros.
     #[error("neither engine nor NIC has a counter {0}")]
     Counter(String),
 }
@@ -34,7 +34,7 @@ fn find(counters: &[(String, u64)], name: &str) -> Option<u64> {
     counters.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
 }
 
-/// A counter of a context (absent ones are 0, as contexts list only what is not), or of engine and NIC.
+/// Returns a counter of a context, or of engine and NIC. A context lists only non-zero counters, so an absent one is 0.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,19 +1,19 @@
-//! Traffic that checks itself, and the figures that come of it.
+//! Self-checking traffic and the resulting figures.
 //!
-//! * [`content`]: reproducible bytes that carry a sequence number.
-//! * [`outcome`]: what a run of requests and replies came to; round-trip times; the table.
-//! * [`udp`]: a client that checks every reply, and the kernel's own echo to compare with.
+//! * [`content`]: reproducible bytes with a sequence number.
+//! * [`outcome`]: results of request/reply runs; round-trip times; the table.
+//! * [`udp`]: a client that checks every reply, and an echo server on the kernel's sockets for comparison.
 //! * [`tcp`]: a bulk transfer with a checksum at both ends.
-//! * [`ping`]: the system's `ping`, read.
+//! * [`ping`]: parsing the output of the system's `ping`.
 //! * [`wire`]: Ethernet, VLAN, IPv4, UDP and ICMP: built and strictly checked.
 //! * [`pcap`]: the frames of a capture file.
-//! * [`capture`]: whether a capture holds exactly the right reply to every request.
-//! * [`odd`]: frames that kernels rarely send: tagged, padded, with options, fragments, cut short.
-//! * [`raw`]: a packet socket to send those with.
-//! * [`handlers`]: what the paper's handlers cost a packet, by each way to run them.
-//! * [`engine`]: what a packet costs the engine.
+//! * [`capture`]: checking that a capture contains exactly one correct reply to every request.
+//! * [`odd`]: unusual frames: tagged, padded, with options, fragments, truncated.
+//! * [`raw`]: a packet socket to send such frames.
+//! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
+//! * [`engine`]: cost per packet of the engine.
 //! * [`report`]: tables and rows of figures.
-//! * [`counters`]: numbers out of `spinctl stats --json`.
+//! * [`counters`]: reading numbers from the output of `spinctl stats --json`.
 #![deny(unsafe_code)]
 
 pub mod capture;

@@ -1,35 +1,35 @@
-//! Frames that kernels rarely send: tagged, padded, with options; fragments, cut short, with wrong checksums.
+//! Frames that kernels rarely send: tagged, padded, with options; fragments, truncated, with wrong checksums.
 
 use crate::wire::{Ipv4, Mac, UDP, datagram, echo_request, ethernet};
 use std::net::Ipv4Addr;
 
-/// Between whom the frames go.
+/// Addresses of the frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// The sender's MAC address.
+    /// MAC address of the sender.
     pub from_mac: Mac,
-    /// The server's MAC address.
+    /// MAC address of the server.
     pub to_mac: Mac,
-    /// The sender's IPv4 address.
+    /// IPv4 address of the sender.
     pub from: Ipv4Addr,
-    /// The server's IPv4 address.
+    /// IPv4 address of the server.
     pub to: Ipv4Addr,
-    /// The server's port that sends everything back.
+    /// UDP port of the server's echo service.
     pub udp_port: u16,
 }
 
-/// A frame and what must come of it.
+/// An unusual frame and the expected reaction.
 #[derive(Clone, Debug)]
 pub struct Odd {
-    /// What is odd about it.
+    /// Unusual property of the frame.
     pub what: &'static str,
-    /// The frame.
+    /// Bytes of the frame.
     pub frame: Vec<u8>,
     /// Whether it must be answered.
     pub answer: bool,
 }
 
-/// One ICMP and one UDP packet, from which all frames are made.
+/// One ICMP and one UDP packet, the base of all frames.
 struct Maker {
     addresses: Addresses,
     all: Vec<Odd>,
@@ -38,7 +38,7 @@ struct Maker {
 impl Maker {
     fn packets(&self, data: &[u8]) -> [Ipv4; 2] {
         let Addresses { from, to, udp_port, .. } = self.addresses;
-        let number = u16::try_from(self.all.len()).unwrap_or(u16::MAX); // so that no two frames are alike
+        let number = u16::try_from(self.all.len()).unwrap_or(u16::MAX); // no two frames are equal
         let icmp = echo_request(0x5150, number, data);
         let udp = datagram(from, to, [20000 + number, udp_port], data);
         [(1, icmp), (UDP, udp)].map(|(protocol, payload)| Ipv4 {
@@ -67,7 +67,7 @@ impl Maker {
     }
 }
 
-/// The frames, each with content of its own.
+/// Makes the frames, each with content of its own.
 #[must_use]
 pub fn frames(addresses: Addresses) -> Vec<Odd> {
     let mut maker = Maker { addresses, all: vec![] };

@@ -1,11 +1,11 @@
-//! What a run of requests and replies came to.
+//! Result of a run of requests and replies.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Round-trip times, 1 ns to 60 s in three digits.
+/// Histogram of round-trip times from 1 ns to 60 s, with three significant digits.
 pub struct RoundTrips(Histogram<u64>);
 
 impl Default for RoundTrips {
@@ -16,12 +16,12 @@ impl Default for RoundTrips {
 }
 
 impl RoundTrips {
-    /// Adds one; longer than the range counts as its end.
+    /// Records a time; longer times count as the upper end of the range.
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Microseconds below which this share of them lies; none without any.
+    /// Returns a quantile in microseconds; `None` without any times.
     #[must_use]
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         #[allow(clippy::cast_precision_loss, reason = "three digits are kept, f64 holds fifteen")]
@@ -32,19 +32,19 @@ impl RoundTrips {
 /// Counts of a run, and its round-trip times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was run, as the table shows it: `ping`, `udp 256 B`.
+    /// Name in the table: `ping`, `udp 256 B`.
     pub name: String,
     /// Requests sent.
     pub sent: u64,
-    /// Of those, answered in time and with the right content.
+    /// Requests answered in time with the correct content.
     pub answered: u64,
-    /// Of those, not answered in time.
+    /// Requests not answered in time.
     pub lost: u64,
-    /// Replies whose content was not what was asked for, or that nobody asked for.
+    /// Replies with wrong content, or without a request.
     pub wrong: u64,
-    /// Right replies to requests that had theirs.
+    /// Correct replies to requests that were already answered.
     pub duplicate: u64,
-    /// Right replies that came after their request was counted as lost.
+    /// Correct replies that arrived after their request was counted as lost.
     pub late: u64,
     /// Median round trip.
     pub p50_us: Option<f64>,
@@ -53,19 +53,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Takes median and 99th percentile from `times`.
+    /// Sets median and 99th percentile from `times`.
     pub fn set_times(&mut self, times: &RoundTrips) {
         self.p50_us = times.quantile_us(0.5);
         self.p99_us = times.quantile_us(0.99);
     }
 
-    /// Whether each request had exactly one reply and that was right.
+    /// Whether each request had exactly one reply and all replies were correct.
     #[must_use]
     pub fn all_answered(&self) -> bool {
         self.sent > 0 && self.answered == self.sent && self.lost + self.wrong + self.duplicate + self.late == 0
     }
 
-    /// Whether nothing at all came back.
+    /// Whether no reply came back.
     #[must_use]
     pub fn none_answered(&self) -> bool {
         self.sent > 0 && self.lost == self.sent && self.answered + self.wrong + self.duplicate + self.late == 0
@@ -76,7 +76,7 @@ fn time(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |us| format!("{us:.1}"))
 }
 
-/// The outcomes as a table, times beside those of the kernel's own echo where `kernel` has the same name.
+/// Formats the outcomes as a table, next to the kernel echo's times where `kernel` has the same name.
 #[must_use]
 pub fn table(spind: &[Outcome], kernel: &[Outcome]) -> String {
     let mut text = format!(

@@ -1,19 +1,19 @@
-//! The frames of a capture file, whole ones only.
+//! The frames of a capture file; truncated frames are refused.
 
 use spin_nic::pcap::{PcapError, read_all};
 
-/// Why a capture was refused.
+/// Reason why a capture was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is damaged or of another kind.
+    /// The file is damaged or of another format.
     #[error(transparent)]
     File(#[from] PcapError),
-    /// The capture has only part of a frame.
+    /// The capture contains a truncated frame.
     #[error("record number {0} holds only part of its frame: capture with `tcpdump -s 0`")]
     Snapped(usize),
 }
 
-/// The frames of a capture, in order.
+/// Returns the frames of a capture in order.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,18 +1,18 @@
-//! The output of iputils' `ping`, read.
+//! Parsing the output of iputils' `ping`.
 
 use crate::outcome::{Outcome, RoundTrips};
 use std::time::Duration;
 
-/// Why the text is not that of a finished `ping`.
+/// The text is not the output of a completed `ping`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no summary line `N packets transmitted, M received` in ping's output")]
 pub struct NoSummary;
 
-/// Reads what `ping` printed (in the C locale). Replies marked `DUP!` are duplicates; a reply whose data differs
-/// from the request's (`wrong data byte`) or that was reported as an error or truncated is wrong.
+/// Parses the output of `ping` (in the C locale). Replies marked `DUP!` are duplicates. A reply is wrong if its data
+/// differs from the request's (`wrong data byte`), or if it was reported as an error or truncated.
 ///
 /// # Errors
-/// [`NoSummary`] when it did not come to its end.
+/// [`NoSummary`] when the output has no summary.
 pub fn parse(text: &str) -> Result<Outcome, NoSummary> {
     let mut outcome = Outcome { name: "ping".into(), ..Outcome::default() };
     let mut times = RoundTrips::default();
@@ -37,14 +37,14 @@ pub fn parse(text: &str) -> Result<Outcome, NoSummary> {
     Ok(outcome)
 }
 
-/// Of `64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.057 ms`.
+/// Parses a line such as `64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.057 ms`.
 fn reply_time(line: &str) -> Option<Duration> {
     let (_, rest) = line.split_once(" time=")?;
     let milliseconds: f64 = rest.split_whitespace().next()?.parse().ok()?;
     Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
 }
 
-/// Of `1000 packets transmitted, 999 received, 0.1% packet loss, time 2019ms`.
+/// Parses a line such as `1000 packets transmitted, 999 received, 0.1% packet loss, time 2019ms`.
 fn summary(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split(", ");
     let sent = fields.next()?.strip_suffix(" packets transmitted")?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! A packet socket: whole frames out of one interface. Needs CAP_NET_RAW.
+//! A packet socket that sends complete frames from one interface. Needs CAP_NET_RAW.
 
 use rustix::net::netdevice::name_to_index;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -11,9 +11,9 @@ impl PacketSocket {
     /// Opens the interface for sending.
     ///
     /// # Errors
-    /// No such interface, or no right to.
+    /// The interface does not exist, or the permission is missing.
     pub fn open(interface: &str) -> io::Result<Self> {
-        // Protocol 0, here and in the address: nothing is received, so no buffer fills behind our back.
+        // Protocol 0, here and in the address: the socket receives nothing, so its receive buffer does not fill.
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
         let index = name_to_index(&socket, interface)?;
         socket.bind(&link_address(index)?)?;
@@ -23,7 +23,7 @@ impl PacketSocket {
     /// Sends one frame.
     ///
     /// # Errors
-    /// The kernel refused it: longer than the interface allows, interface down.
+    /// The kernel refused the frame: it is longer than the interface allows, or the interface is down.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         self.0.send(frame).map(drop)
     }
@@ -33,7 +33,7 @@ impl PacketSocket {
 fn link_address(index: u32) -> io::Result<SockAddr> {
     let index = i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the closure is given zeroed storage of `sockaddr_storage`'s size and alignment, of which every
-    // `sockaddr_ll` is a prefix (packet(7)); it writes fields through that pointer and sets the length to the size of
+    // `sockaddr_ll` is a prefix (packet(7)). It writes fields through that pointer and sets the length to the size of
     // what it wrote.
     let ((), address) = unsafe {
         SockAddr::try_init(|storage, length| {
@@ -47,16 +47,16 @@ fn link_address(index: u32) -> io::Result<SockAddr> {
     Ok(address)
 }
 
-/// An interface's MAC address.
+/// Returns an interface's MAC address.
 ///
 /// # Errors
-/// No such interface in this network namespace, or it has none.
+/// The interface does not exist in this network namespace, or has no MAC address.
 pub fn mac(interface: &str) -> io::Result<[u8; 6]> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
     parse_mac(text.trim()).ok_or_else(|| io::Error::other(format!("{interface} has no MAC address")))
 }
 
-/// `02:00:00:00:00:01`.
+/// Parses a MAC address such as `02:00:00:00:00:01`.
 #[must_use]
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());

@@ -1,4 +1,4 @@
-//! The table for people and the rows for programs.
+//! Tables as text, and rows for JSON.
 
 use std::fmt::Display;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// The variant that others are compared with.
+/// Variant with which the others are compared.
 pub const BASELINE: &str = "native-scalar";
 
-/// The rounds of one variant of one case.
+/// Figures of the rounds of one variant of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The case, `NAME/SIZE`.
+    /// Name of the case, `NAME/SIZE`.
     pub case: String,
-    /// The variant.
+    /// Name of the variant.
     pub variant: &'static str,
-    /// Of the figures.
+    /// Unit of the figures.
     pub unit: &'static str,
     /// Median of the rounds.
     pub median: f64,
@@ -25,24 +25,24 @@ pub struct Row {
     pub min: f64,
     /// The slowest round.
     pub max: f64,
-    /// How many there were.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Row {
-    /// Sums rounds up.
+    /// Summarises rounds measured in nanoseconds.
     ///
     /// # Panics
-    /// There were none.
+    /// There were no rounds.
     #[must_use]
     pub fn new(case: impl Display, variant: &'static str, times: Vec<f64>) -> Self {
         Self::of(case, variant, "ns/packet", times)
     }
 
-    /// Sums rounds up whose figures are in `unit`.
+    /// Summarises rounds measured in `unit`.
     ///
     /// # Panics
-    /// There were none.
+    /// There were no rounds.
     #[must_use]
     pub fn of(case: impl Display, variant: &'static str, unit: &'static str, mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
@@ -51,7 +51,7 @@ impl Row {
     }
 }
 
-/// Writes rows as an array of JSON, into a folder that is made if it is missing.
+/// Writes rows as a JSON array; a missing folder is created.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -62,14 +62,14 @@ pub fn write(path: &Path, rows: &[impl Serialize]) -> io::Result<()> {
     fs::write(path, serde_json::to_vec_pretty(rows)?)
 }
 
-/// The head of a table with a line for each `what`, and what its figures are.
+/// Formats the head of a table with a line per `what`, and a description of its figures.
 #[must_use]
 pub fn head(what: &str, variants: &[&str], figures: &str) -> String {
     let columns: String = variants.iter().map(|name| format!("{name:>18}")).collect();
     format!("{what:<18}{columns}\n{:<18}{figures:>18}", "")
 }
 
-/// The rows of one case as a line: nanoseconds, and their ratio to the [`BASELINE`]'s.
+/// Formats the rows of one case as a line: nanoseconds, and their ratio to the [`BASELINE`].
 #[must_use]
 pub fn line(rows: &[Row]) -> String {
     let baseline = rows.iter().find(|row| row.variant == BASELINE).map(|row| row.median);

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 const BLOCK: usize = 1 << 16;
 
-/// What one end saw.
+/// Result at one end of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Transfer {
     /// Bytes written or read.
     pub bytes: u64,
-    /// SHA-256 of them, in hexadecimal.
+    /// SHA-256 of the bytes, in hexadecimal.
     pub sha256: String,
 }
 
@@ -30,7 +30,7 @@ fn transfer(bytes: u64, hash: Sha256) -> Transfer {
 /// Connects and writes `bytes` bytes that depend on `seed`; no single wait is longer than `timeout`.
 ///
 /// # Errors
-/// Connecting or writing failed or took too long.
+/// Connecting or writing failed or timed out.
 pub fn send(to: SocketAddr, bytes: u64, seed: u64, timeout: Duration) -> io::Result<Transfer> {
     let mut stream = TcpStream::connect_timeout(&to, timeout)?;
     stream.set_write_timeout(Some(timeout))?;
@@ -46,10 +46,10 @@ pub fn send(to: SocketAddr, bytes: u64, seed: u64, timeout: Duration) -> io::Res
     Ok(transfer(done, hash))
 }
 
-/// Takes one connection and reads it to its end; no single wait is longer than `timeout`.
+/// Accepts one connection and reads it to its end; no single wait is longer than `timeout`.
 ///
 /// # Errors
-/// Accepting or reading failed or took too long.
+/// Accepting or reading failed or timed out.
 pub fn receive(listener: &TcpListener, timeout: Duration) -> io::Result<Transfer> {
     let mut stream = accept(listener, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -66,7 +66,7 @@ pub fn receive(listener: &TcpListener, timeout: Duration) -> io::Result<Transfer
     }
 }
 
-/// The standard library cannot bound an accept, so this asks every few milliseconds.
+/// Accepts a connection by polling every few milliseconds, since the standard library has no accept timeout.
 fn accept(listener: &TcpListener, timeout: Duration) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let end = Instant::now() + timeout;

@@ -1,4 +1,4 @@
-//! A UDP client that checks every reply byte for byte, and the kernel's own echo to compare with.
+//! A UDP client that checks every reply byte for byte, and an echo server on the kernel's sockets for comparison.
 
 use crate::content;
 use crate::outcome::{Outcome, RoundTrips};
@@ -7,43 +7,43 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Longest UDP payload over IPv4.
+/// Maximum UDP payload over IPv4 in bytes.
 pub const MAX_SIZE: usize = 65507;
 
-/// What to send.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Who answers.
+    /// Address of the server.
     pub to: SocketAddr,
-    /// Datagrams to send.
+    /// Number of datagrams to send.
     pub count: u64,
-    /// Bytes of each, [`content::MIN_SIZE`] to [`MAX_SIZE`].
+    /// Size of each datagram in bytes, [`content::MIN_SIZE`] to [`MAX_SIZE`].
     pub size: usize,
-    /// Datagrams that may be unanswered at a time; 1 is ping-pong.
+    /// Maximum number of unanswered datagrams; 1 is ping-pong.
     pub window: usize,
-    /// After this long a datagram is lost.
+    /// Time after which a datagram counts as lost.
     pub timeout: Duration,
-    /// Least time between two sends; zero for none.
+    /// Minimum time between two sends; zero for none.
     pub interval: Duration,
-    /// Decides the content.
+    /// Seed of the content.
     pub seed: u64,
 }
 
-/// Why there is no outcome.
+/// Reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan makes no sense.
+    /// The size is out of range.
     #[error("size {0}: between {min} and {MAX_SIZE} bytes are possible", min = content::MIN_SIZE)]
     Size(usize),
     /// A window of zero sends nothing.
     #[error("a window of 0 sends nothing: 1 is ping-pong")]
     Window,
-    /// The socket failed.
+    /// A socket error.
     #[error("UDP socket to {to}: {source}")]
     Socket {
-        /// The peer.
+        /// Address of the peer.
         to: SocketAddr,
-        /// What went wrong.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -60,7 +60,7 @@ struct Run<'a> {
     plan: &'a Plan,
     socket: UdpSocket,
     states: Vec<State>,
-    /// Sequence numbers in the order sent, answered ones included until they are at the front.
+    /// Sequence numbers in sending order; answered ones stay until they reach the front.
     order: VecDeque<u64>,
     pending: usize,
     times: RoundTrips,
@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
         let now = Instant::now();
         match self.socket.send(&self.expected) {
             Ok(_) => {}
-            // A pending ICMP error: this datagram was not sent, it will be lost.
+            // A pending ICMP error: this datagram was not sent and will count as lost.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
     }
 
     fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<()> {
-        // Zero would mean for ever.
+        // A timeout of zero would mean no timeout.
         self.socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
         match self.socket.recv(buffer) {
             Ok(length) => self.reply(&buffer[..length], Instant::now()),
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts what has waited too long as lost.
+    /// Counts datagrams that have exceeded the timeout as lost.
     fn expire(&mut self, now: Instant) {
         while let Some(sequence) = self.order.front().copied() {
             let state = &mut self.states[index(sequence)];
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Sequence numbers are below the count, which fits.
+/// Converts a sequence number; it is below the count, which fits.
 fn index(sequence: u64) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "below the length of a Vec")]
     let index = sequence as usize;
@@ -203,7 +203,7 @@ fn index(sequence: u64) -> usize {
 /// Sends every datagram back to its sender through the kernel's sockets; returns only when the socket fails.
 ///
 /// # Errors
-/// The socket's.
+/// The socket's error.
 pub fn echo(socket: &UdpSocket) -> io::Result<()> {
     let mut buffer = vec![0; MAX_SIZE];
     loop {
@@ -221,7 +221,7 @@ mod tests {
     use std::net::{SocketAddr, UdpSocket};
     use std::time::Duration;
 
-    /// A server that does with each datagram what `answer` says, until its socket hears nothing for ten seconds.
+    /// Starts a server that passes each datagram to `answer`, until its socket receives nothing for ten seconds.
     fn server(answer: impl Fn(usize, &UdpSocket, &mut [u8], SocketAddr) + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -1,69 +1,69 @@
-//! Ethernet, VLAN, IPv4, UDP and ICMP: built, and strictly checked.
+//! Ethernet, VLAN, IPv4, UDP and ICMP: built and strictly checked.
 //!
-//! Written apart from the handlers' and the matcher's parsers: it is what their work is checked with.
+//! Written independently of the handlers' and the matcher's parsers, which it checks.
 
 use std::net::Ipv4Addr;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// IPv4's number for ICMP.
+/// IPv4 protocol number of ICMP.
 pub const ICMP: u8 = 1;
-/// IPv4's number for UDP.
+/// IPv4 protocol number of UDP.
 pub const UDP: u8 = 17;
-/// Shortest Ethernet frame without its check sequence.
+/// Minimum Ethernet frame length without check sequence.
 pub const ETHERNET_MIN: usize = 60;
 
-/// Why a frame is not one whole, right ICMP or UDP packet over IPv4.
+/// Reason why a frame is not a complete, correct ICMP or UDP packet over IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Flaw {
-    /// Another protocol: nothing is known to be wrong.
+    /// The frame has another protocol; no defect is known.
     #[error("another protocol")]
     Other,
-    /// A length says more than is there, or less than must be.
+    /// A length exceeds the available bytes or is below the minimum.
     #[error("lengths do not fit")]
     Length,
-    /// One of several.
+    /// The packet is a fragment.
     #[error("a fragment")]
     Fragment,
-    /// IPv4's header checksum.
+    /// The IPv4 header checksum is wrong.
     #[error("wrong IPv4 header checksum")]
     IpChecksum,
-    /// ICMP's or UDP's.
+    /// The ICMP or UDP checksum is wrong.
     #[error("wrong ICMP or UDP checksum")]
     Checksum,
 }
 
-/// A right packet and where its parts lie in the frame.
+/// A correct packet and the positions of its parts in the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The frame, padding included.
+    /// Frame, including padding.
     pub frame: &'a [u8],
-    /// Where the IPv4 header starts.
+    /// Offset of the IPv4 header.
     pub ip_at: usize,
-    /// Where the transport header starts.
+    /// Offset of the transport header.
     pub l4_at: usize,
-    /// Where the packet ends and padding starts.
+    /// Offset of the packet's end, where padding starts.
     pub end: usize,
     /// [`ICMP`] or [`UDP`].
     pub protocol: u8,
 }
 
 impl<'a> Packet<'a> {
-    /// The IPv4 header.
+    /// Returns the IPv4 header.
     #[must_use]
     pub fn ip(&self) -> &'a [u8] {
         &self.frame[self.ip_at..self.l4_at]
     }
 
-    /// What follows the IPv4 header.
+    /// Returns the bytes after the IPv4 header.
     #[must_use]
     pub fn l4(&self) -> &'a [u8] {
         &self.frame[self.l4_at..self.end]
     }
 }
 
-/// The internet checksum of the parts one after the other (RFC 1071, section 4.1).
+/// Computes the internet checksum of the concatenated parts (RFC 1071, section 4.1).
 #[must_use]
 pub fn checksum(parts: &[&[u8]]) -> u16 {
     let bytes = parts.concat();
@@ -82,7 +82,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(pair[0]) << 8 | usize::from(pair[1]))
 }
 
-/// EtherType and where what it names starts, behind any VLAN tags.
+/// Returns EtherType and offset of the network packet, after any VLAN tags.
 fn network(frame: &[u8]) -> Option<(usize, usize)> {
     let mut at = 12;
     while matches!(be16(frame, at)?, 0x8100 | 0x88a8) {
@@ -94,7 +94,7 @@ fn network(frame: &[u8]) -> Option<(usize, usize)> {
 /// Checks everything from EtherType to the last checksum.
 ///
 /// # Errors
-/// The first [`Flaw`] met.
+/// The first [`Flaw`] found.
 pub fn parse(frame: &[u8]) -> Result<Packet<'_>, Flaw> {
     let (ethertype, ip_at) = network(frame).ok_or(Flaw::Other)?;
     if ethertype != 0x0800 {
@@ -136,30 +136,30 @@ fn transport(packet: &Packet<'_>) -> Result<(), Flaw> {
     if sum == 0 { Ok(()) } else { Err(Flaw::Checksum) }
 }
 
-/// An IPv4 packet to be written out.
+/// Fields of an IPv4 packet to be built.
 #[derive(Clone, Debug)]
 pub struct Ipv4 {
     /// Source address.
     pub source: Ipv4Addr,
     /// Destination address.
     pub destination: Ipv4Addr,
-    /// Protocol.
+    /// Protocol number.
     pub protocol: u8,
-    /// Identification: the same in all fragments of a packet.
+    /// Identification; equal in all fragments of a packet.
     pub id: u16,
     /// Flags and fragment offset, as the half-word in the header.
     pub fragment: u16,
     /// Options: a multiple of four bytes, at most 40.
     pub options: Vec<u8>,
-    /// What follows the header.
+    /// Bytes after the header.
     pub payload: Vec<u8>,
 }
 
 impl Ipv4 {
-    /// Header with checksum, and payload.
+    /// Returns the header with checksum, and the payload.
     ///
     /// # Panics
-    /// When options or payload are longer than a packet has room for.
+    /// When options or payload exceed the size of a packet.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         assert!(self.options.len() <= 40 && self.options.len().is_multiple_of(4), "options of 0, 4, … 40 bytes");
@@ -183,7 +183,7 @@ impl Ipv4 {
     }
 }
 
-/// An ICMP echo request with its checksum.
+/// Makes an ICMP echo request with its checksum.
 #[must_use]
 pub fn echo_request(id: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
     let mut message = vec![8, 0, 0, 0];
@@ -195,10 +195,10 @@ pub fn echo_request(id: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A UDP datagram over IPv4 with its checksum.
+/// Makes a UDP datagram over IPv4 with its checksum.
 ///
 /// # Panics
-/// When the data is longer than a datagram has room for.
+/// When the data exceeds the size of a datagram.
 #[must_use]
 pub fn datagram(source: Ipv4Addr, destination: Ipv4Addr, ports: [u16; 2], data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + data.len()).unwrap_or_else(|_| panic!("data too long")).to_be_bytes();
@@ -212,7 +212,7 @@ pub fn datagram(source: Ipv4Addr, destination: Ipv4Addr, ports: [u16; 2], data: 
     bytes
 }
 
-/// A frame of an IPv4 packet with VLAN tags, each a type and a tag.
+/// Makes a frame of an IPv4 packet with VLAN tags, each a type and a tag.
 #[must_use]
 pub fn ethernet(destination: Mac, source: Mac, tags: &[[u16; 2]], packet: &[u8]) -> Vec<u8> {
     let mut frame = [destination, source].concat();
@@ -238,7 +238,7 @@ mod tests {
         ethernet([2; 6], [4; 6], &[[0x8100, 5]], &packet.bytes())
     }
 
-    /// A frame of a real ping, so that builder and parser do not merely agree with each other.
+    /// A frame of a real ping shows that builder and parser agree with the wire and not only with each other.
     #[test]
     fn a_ping_from_the_wire() {
         let bytes: [u8; 42] = [

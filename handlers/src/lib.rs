@@ -1,6 +1,6 @@
 //! Images of the handlers in this folder, for tests: compiled from C with the SDK's `spin-cc`.
 //!
-//! No image is kept in the repository, so what is tested is what a user gets. Only for `dev-dependencies`.
+//! The repository contains no images, so tests use what a user would build. Only for `dev-dependencies`.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -8,38 +8,38 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Why there is no image.
+/// Reason why an image cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The file system, or `spin-cc` could not be started.
+    /// A file error, or `spin-cc` could not be started.
     #[error("{path}: {source}")]
     Io {
-        /// What was touched.
+        /// Path of the file.
         path: PathBuf,
-        /// What went wrong.
+        /// Cause.
         source: std::io::Error,
     },
-    /// `spin-cc` refused; the text is what it printed.
+    /// `spin-cc` refused the source; the text is its output.
     #[error("{0}")]
     Compiler(String),
 }
 
-/// Folder of the handlers: this crate's.
+/// Returns the folder of the handlers: this crate's.
 #[must_use]
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The SDK's compiler driver.
+/// Returns the path of the SDK's compiler driver.
 #[must_use]
 pub fn spin_cc() -> PathBuf {
     folder().join("sdk/bin/spin-cc")
 }
 
-/// Path of a handler's source by its name: `icmp_echo`, or one of the misbehaving ones in `testing`.
+/// Returns the path of a handler's source by its name: `icmp_echo`, or one of the test handlers in `testing`.
 ///
 /// # Panics
-/// When there is no such handler.
+/// When the handler does not exist.
 #[must_use]
 pub fn source(name: &str) -> PathBuf {
     let file = format!("{name}.c");
@@ -47,7 +47,7 @@ pub fn source(name: &str) -> PathBuf {
     found.into_iter().find(|path| path.is_file()).unwrap_or_else(|| panic!("no handler {name} in {:?}", folder()))
 }
 
-/// Compiles sources with further arguments to `spin-cc` and gives the image.
+/// Compiles sources with further arguments to `spin-cc` and returns the image.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -67,24 +67,24 @@ pub fn try_build(sources: &[&Path], arguments: &[&str]) -> Result<Vec<u8>, Build
     std::fs::read(&image).map_err(|source| BuildError::Io { path: image, source })
 }
 
-/// Compiles one source; warnings are errors, for these are our own handlers.
+/// Compiles one source; warnings are errors, since these are the project's own handlers.
 ///
 /// # Panics
-/// When it does not compile, with what the compiler said.
+/// When the source does not compile; the message contains the compiler's output.
 #[must_use]
 pub fn build(source: &Path) -> Vec<u8> {
     try_build(&[source], &["-Werror"]).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
 }
 
-/// The image of a handler with further arguments to `spin-cc`, compiled once; warnings are errors.
+/// Returns the image of a handler, compiled once with further arguments to `spin-cc`; warnings are errors.
 ///
 /// # Panics
-/// When there is no such handler, or it does not compile.
+/// When the handler does not exist or does not compile.
 #[must_use]
 pub fn image(name: &str, arguments: &[&str]) -> Arc<[u8]> {
     static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
     let all = [&[name], arguments, &["-Werror"]].concat();
-    // A handler that does not compile fails every test that needs it.
+    // Poisoning is ignored: a handler that does not compile fails every test that needs it.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let compile = || {
         let image = try_build(&[&source(name)], &all[1..]);

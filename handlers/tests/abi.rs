@@ -1,11 +1,11 @@
-//! The C headers and linker scripts of the SDK say what `spin-abi` says.
+//! The SDK's C headers and linker scripts agree with `spin-abi`.
 
 use object::{Object, ObjectSymbol};
 use spin_abi::{command::Status, map, map::Machine, regs, verdict::Verdict};
 use spin_handlers::{source, try_build};
 use std::fmt::Write;
 
-/// A C file that compiles only if every pair is equal.
+/// Returns a C file that compiles only if every pair is equal.
 fn assertions(pairs: &[(&str, u32)]) -> String {
     let mut text = String::from("#include <spin.h>\n");
     for (expression, value) in pairs {
@@ -21,7 +21,7 @@ fn compiles(text: &str) -> Result<(), String> {
     try_build(&[&file, &source("null_load")], &[]).map(drop).map_err(|error| error.to_string())
 }
 
-/// Offset of a `task_t` field in the driver page.
+/// Returns the C expression for a `task_t` field's offset in the driver page.
 fn task(field: &str) -> String {
     format!("SPIN_REG_TASK + offsetof(task_t, {field})")
 }
@@ -119,7 +119,7 @@ fn verdicts() {
     compiles(&assertions(&pairs)).unwrap();
 }
 
-/// Handlers return nothing, or a verdict in files that say so.
+/// Handlers return `void`, or a verdict in files that declare it.
 #[test]
 fn handlers_return_what_their_file_says() {
     let handler = |first: &str, kind: &str, body: &str| {

@@ -1,4 +1,4 @@
-//! The guide does what it says: its `sh` blocks, as they stand, one after the other in one shell.
+//! The guide's `sh` blocks work as printed, run one after the other in one shell.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::process::Command;
 use spin_handlers::folder;
 use spin_tests::binary;
 
-/// What the guide's blocks of one language contain.
+/// Returns the contents of the guide's blocks of one language.
 fn blocks<'t>(guide: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("\n```{language}\n");
     let ends = |rest: &'t str| &rest[..rest.find("\n```\n").expect("a block ends")];
     guide.split(&fence).skip(1).map(ends).collect()
 }
 
-/// The blocks that need `core` for RISC-V.
+/// Whether a block needs `core` for RISC-V.
 fn is_rust(block: &str) -> bool {
     block.contains("spin-rustc")
 }

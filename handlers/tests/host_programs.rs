@@ -1,5 +1,5 @@
-//! The host programs of the shipped handlers, end to end: each installs its handlers in a running spind, packets come, and it
-//! prints what came of them.
+//! The host programs of the shipped handlers, end to end. Each installs its handlers in a running spind, packets
+//! arrive, and it prints the results.
 #![forbid(unsafe_code)]
 
 #[path = "frames/mod.rs"]
@@ -17,18 +17,18 @@ use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::{PATIENCE, Spind, built};
 
-/// A host program.
+/// Returns the path of a host program.
 fn program(name: &str) -> PathBuf {
     built().join("examples").join(name)
 }
 
-/// A datagram from 10.0.0.`host`.
+/// Makes a datagram from 10.0.0.`host`.
 fn datagram(host: u8, payload: &[u8]) -> Vec<u8> {
     let source = [10, 0, 0, host];
     request(&Ipv4 { source, ..Ipv4::new(17, udp(source, SERVER, [4000, 9999], payload)) }.bytes())
 }
 
-/// Runs a handler's host program while these datagrams arrive, each a message. What it printed, and what was sent.
+/// Runs a handler's host program while these datagrams arrive, each a message. Returns its output and the sent frames.
 fn run(handler: &str, datagrams: &[Vec<u8>]) -> (String, Vec<Vec<u8>>) {
     let spind = Spind::start(&["--nic", "loopback"]);
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn kvstore() {
     assert_eq!(printed, "2 requests answered\n");
     let mut answers: Vec<_> = sent.iter().map(|frame| (frame[45], frame[53])).collect();
     answers.sort_unstable();
-    // Two messages: the one that asks may be served before the one that stores.
+    // The two messages may be processed in either order: the get may run before the set.
     assert!(answers == [(3, 5), (5, 5)] || answers == [(4, 0), (5, 5)], "{answers:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The reference page has every function and type of the headers, and no other.
+//! The reference page lists exactly the functions and types of the headers.
 #![forbid(unsafe_code)]
 
 #[path = "../../engine/tests/common/mod.rs"]
@@ -12,7 +12,7 @@ use spin_abi::control::Install;
 use spin_abi::counters::Counter;
 use spin_handlers::folder;
 
-/// Whether a word is a name of the SDK's.
+/// Whether a word is an SDK name.
 fn is_name(word: &str) -> bool {
     let known = ["spin_", "SPIN_"].iter().any(|start| word.starts_with(start));
     known || ["task_t", "handler_args_t"].contains(&word) || word.ends_with("_handler")
@@ -22,7 +22,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| is_name(word))
 }
 
-/// Text of all headers that `spin.h` includes.
+/// Returns the text of all headers that `spin.h` includes.
 fn headers() -> String {
     let include = folder().join("sdk/include");
     let spin = fs::read_to_string(include.join("spin.h")).unwrap();
@@ -30,7 +30,7 @@ fn headers() -> String {
     included.map(|name| fs::read_to_string(include.join(name)).unwrap()).collect()
 }
 
-/// Functions, function-like macros and types that headers define.
+/// Returns the functions, function-like macros and types that headers define.
 fn defined(headers: &str) -> BTreeSet<&str> {
     const STARTS: [&str; 5] = ["static inline ", "#define ", "} ", "typedef ", "spin_result_t "];
     headers
@@ -63,7 +63,7 @@ fn the_page_has_what_the_headers_define() {
     let missing: Vec<_> = defined.difference(&on_page).collect();
     assert!(missing.is_empty(), "not on the page: {missing:?}");
     let in_headers: BTreeSet<_> = words(&headers).collect();
-    // The files themselves are named too, and what a file may define before it includes them.
+    // The page also names the header files, and the macros that a file may define before it includes them.
     let files =
         ["spin_task", "spin_packet", "spin_reply", "spin_command", "spin_atomic", "spin_bytes", "spin_checksum"];
     let others: Vec<_> = on_page

@@ -1,4 +1,4 @@
-//! What the shipped handlers answer, byte for byte, run under `qemu-riscv32` with absent pages around each frame.
+//! Answers of the shipped handlers, byte for byte, under `qemu-riscv32` with unmapped pages around each frame.
 
 mod frames;
 
@@ -8,13 +8,13 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-/// Runs the handler on each frame; an empty reply is none.
+/// Runs the handler on each frame; an empty reply means none.
 fn replies(handler: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let image =
         try_build(&[&source(handler), &folder().join("tests/harness.c")], &["-Werror", "-Wl,-e,_start"]).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), image).unwrap();
-    // qemu refuses a program that may not be executed, without a word.
+    // qemu refuses a file without execute permission, without a message.
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let mut qemu = Command::new("qemu-riscv32")
         .arg(file.path())
@@ -47,7 +47,7 @@ fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// What is special, the frame, and its answer; `None`: there must be none.
+/// A case: special property, frame, and answer; `None`: no answer is allowed.
 type Case = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
 /// Checks each frame's answer.
@@ -86,8 +86,8 @@ fn icmp_echo_answers_every_length() {
     check("icmp_echo", cases);
 }
 
-/// The corners of one's complement: a reply whose other bytes are all zero has checksum 0xffff, one whose sum is
-/// 0xffff has 0x0000; around them nothing special.
+/// Edge cases of one's complement: a reply whose other bytes are all zero has checksum 0xffff, and one whose sum is
+/// 0xffff has 0x0000. Neighbouring values are ordinary.
 #[test]
 fn icmp_echo_checksum_corners() {
     let mut cases = Vec::new();
@@ -266,8 +266,8 @@ fn udp_pingpong_answers_nothing_else() {
     check("udp_pingpong", cases.into_iter().map(|(what, frame)| (what, frame, None)).collect());
 }
 
-/// Datagrams of a few lengths, with each byte of their headers changed to each value, and cut everywhere. None is plain that is not one to
-/// the parser of all, which says the same of it.
+/// Datagrams of a few lengths, with each header byte set to each value, and truncated at every length. Every datagram
+/// that counts as plain is accepted by the general parser with the same result.
 #[test]
 fn plain_datagrams_are_those_without_tags_or_options_and_nothing_behind() {
     const HEADERS: usize = 42;

@@ -1,4 +1,4 @@
-//! Handlers in Rust on the engine in memory: they answer as those in C do.
+//! Handlers in Rust on the engine in memory answer like those in C.
 #![forbid(unsafe_code)]
 
 #[path = "../../engine/tests/common/mod.rs"]
@@ -15,7 +15,7 @@ use frames::{CLIENT, CLIENT_MAC, Ipv4, SERVER, SERVER_MAC, ethernet, request, ud
 use spin_abi::control::{Abi, Install};
 use spin_abi::counters::Counter;
 
-/// Builds a source; `None` and a note: there is no `core` for RISC-V on this machine.
+/// Builds a source. `None`, with a printed note: this machine has no `core` for RISC-V.
 fn build(source: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("handler.elf");
@@ -34,7 +34,7 @@ fn example(name: &str) -> Option<Vec<u8>> {
     build(&spin_handlers::folder().join("rust/examples").join(name), &[])
 }
 
-/// UDP datagrams in all kinds of frames, most of which get an answer, and every beginning of three of them.
+/// Returns UDP datagrams in all kinds of frames, most of which get an answer, and every prefix of three of them.
 fn odd_frames() -> Vec<Vec<u8>> {
     let ask = |payload: &[u8]| Ipv4::new(17, udp(CLIENT, SERVER, [40_000, 9999], payload));
     let bytes = ask(b"hello").bytes();
@@ -96,7 +96,7 @@ fn sums_come_to_host_memory() {
         for number in 0..4u32 {
             let words = [if number == 3 { 1 } else { 0 }, 0x4000_0000 + number, number, u32::MAX];
             sum = words.into_iter().fold(sum, u32::wrapping_add);
-            // Two bytes that are no word.
+            // Two trailing bytes that are not a complete word.
             let payload = [&words.map(u32::to_le_bytes).concat()[..], &[0xff; 2]].concat();
             lab.exchange(&[common::udp(9999, &payload)]);
         }
@@ -115,7 +115,7 @@ fn build_text(text: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     build(&source, arguments)
 }
 
-/// Every command, and every memory.
+/// Uses every command and every memory.
 #[test]
 fn commands_and_memories() {
     let text = "#![no_std]

@@ -1,4 +1,4 @@
-//! `spin-cc` as its users meet it: images of the right shape, errors that say what to do.
+//! `spin-cc` from a user's view: correct images, and error messages that tell what to do.
 
 use object::read::elf::{ElfFile32, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
@@ -100,7 +100,7 @@ fn the_compilers_own_helpers_are_there() {
     try_build(&[&file], &["-Werror", "-Os"]).unwrap();
 }
 
-/// The attributes section names the instruction set.
+/// Whether the image's attributes section names an instruction set extension.
 fn has(extension: &str, image: &[u8]) -> bool {
     image.windows(extension.len()).any(|bytes| bytes == extension.as_bytes())
 }
@@ -142,7 +142,7 @@ fn says_what_is_wrong_with_a_source() {
     let undefined =
         refused(&format!("{prelude}void payload_handler(handler_args_t *a) {{ (void)a; printf(\"\"); }}"), &[]);
     assert!(undefined.contains("undefined symbol: printf") && undefined.contains("no C library"), "{undefined}");
-    // What a compiler of C++ makes of a global object with a constructor.
+    // Code that a C++ compiler emits for a global object with a constructor.
     let constructed = "#include <spin.h>\nstatic volatile int x;\n__attribute__((constructor)) static void f(void) { x = 1; }\n\
         void payload_handler(handler_args_t *a) { (void)a; }";
     let constructed = refused(constructed, &[]);
@@ -213,7 +213,7 @@ fn a_failed_build_leaves_the_former_image() {
     assert_eq!(std::fs::read(image).unwrap(), b"former");
 }
 
-/// What spin-cc prints of a source, and its warnings.
+/// Returns the report and the warnings that spin-cc prints for a source.
 fn report(text: &str, arguments: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "handler.c", text);
@@ -266,7 +266,7 @@ fn warns_of_a_stack_that_is_too_large() {
         for abi in ["pspin", "fpspin"] {
             let arguments = ["--compiler", compiler, "--abi", abi];
             assert_eq!(report(&frame(3900), &arguments).1, "");
-            // Each is taken from the stack pointer in other instructions, and without Zba in others again.
+            // Each size is subtracted from the stack pointer by other instructions, and without Zba again by others.
             let sizes = [(4080, "40"), (6000, "60"), (6640, "66"), (9000, "90")];
             for ((bytes, needed), more) in
                 sizes.into_iter().flat_map(|size| [(size, None), (size, Some("-march=rv32imac"))])
@@ -322,7 +322,7 @@ fn cpp_compiles_with_the_same_headers() {
     }
 }
 
-/// With gcc alone its images are as good.
+/// With gcc alone, images are equally good.
 #[test]
 fn gcc_is_used_where_there_is_no_clang() {
     let folder = tempfile::tempdir().unwrap();

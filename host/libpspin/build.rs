@@ -1,4 +1,4 @@
-//! Names the shared library to programs that are linked with it.
+//! Sets the shared library's soname, which programs linked with it record.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! Arithmetic whose corner cases the ISA manual fixes (chapter "M", tables of division results; chapter "A").
+//! Arithmetic whose edge cases the ISA manual defines (chapter "M", tables of division results; chapter "A").
 
 /// Upper half of signed × signed.
 #[allow(clippy::cast_possible_truncation, reason = "after the shift only 32 bits are left")]

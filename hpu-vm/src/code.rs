@@ -1,4 +1,4 @@
-//! Executable memory of an image, decoded once: the table the interpreter fetches from.
+//! Executable memory of an image, decoded once into the table from which the interpreter fetches.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use crate::inst::{Inst, Op};
 /// What the table holds where no instruction can be executed. Its size of 0 is never one of an instruction.
 const NOTHING: Decoded = Decoded { inst: Inst::new(Op::Ebreak), size: 0 };
 
-/// A run of executable bytes.
+/// A contiguous range of executable bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CodeSegment {
-    /// Guest address of the first byte, even.
+    /// Guest address of the first byte; even.
     pub base: u32,
-    /// The bytes.
+    /// Bytes of the segment.
     pub bytes: Box<[u8]>,
 }
 
 /// All code of an image.
 ///
-/// An instruction is decoded at *every* even offset, since a jump may lead anywhere. It must lie in one
-/// segment: one that runs over a segment's end is not fetched, even if another segment follows at once.
+/// An instruction is decoded at *every* even offset, since a jump may lead anywhere. It must lie in one segment. An
+/// instruction that extends beyond a segment's end is not fetched, even if another segment follows directly.
 #[derive(Clone, Debug)]
 pub struct Code {
     base: u32,
@@ -34,10 +34,10 @@ pub struct Code {
 
 impl Code {
     /// Decodes `segments`, which must be in ascending order, non-empty and disjoint, have even bases and end below
-    /// 2^32. The table spans all of them with 6 bytes per byte, so the caller bounds the span first.
+    /// 2^32. The table spans all of them with 6 bytes per byte, so the caller must bound the span first.
     ///
     /// # Panics
-    /// When they are not.
+    /// When `segments` violate these conditions.
     #[must_use]
     pub fn new(segments: Vec<CodeSegment>) -> Self {
         let base = segments.first().map_or(0, |first| first.base);
@@ -54,13 +54,13 @@ impl Code {
         Self { base, table, segments, global_pointer: 0, functions: BTreeSet::new() }
     }
 
-    /// The same code, for which `gp` holds an address when a handler begins: code that a linker has relaxed reaches data by it.
+    /// Sets the value of `gp` at the start of a handler; relaxed code addresses data relative to it.
     #[must_use]
     pub fn with_global_pointer(self, global_pointer: u32) -> Self {
         Self { global_pointer, ..self }
     }
 
-    /// The same code, in which functions begin at these addresses, as far as is known.
+    /// Adds the known start addresses of functions.
     #[must_use]
     pub fn with_functions(self, functions: impl Iterator<Item = u32>) -> Self {
         Self { functions: functions.collect(), ..self }
@@ -76,13 +76,13 @@ impl Code {
         self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)
     }
 
-    /// What `gp` holds when a handler begins.
+    /// Returns the value of `gp` at the start of a handler.
     #[must_use]
     pub const fn global_pointer(&self) -> u32 {
         self.global_pointer
     }
 
-    /// Code of one segment at `base`.
+    /// Decodes code of one segment at `base`.
     ///
     /// # Panics
     /// As [`Code::new`].
@@ -98,7 +98,8 @@ impl Code {
         Self::at(base, &bytes)
     }
 
-    /// The instruction at `pc`, which must be even; `None` where there is none, see [`Code::why_not`].
+    /// Returns the instruction at `pc`, which must be even; `None` where there is no instruction, see
+    /// [`Code::why_not`].
     #[must_use]
     #[inline]
     pub fn fetch(&self, pc: u32) -> Option<&Decoded> {
@@ -106,7 +107,7 @@ impl Code {
         self.table.get(index as usize).filter(|decoded| decoded.size != 0)
     }
 
-    /// The fault of an attempt to execute at `pc`, where [`Code::fetch`] found nothing: its cause and address.
+    /// Returns cause and address of the fault of executing at `pc`, where [`Code::fetch`] found nothing.
     #[must_use]
     pub fn why_not(&self, pc: u32) -> (Cause, u32) {
         if pc & 1 != 0 {
@@ -130,7 +131,7 @@ impl Code {
         self.bytes_from(address).is_some()
     }
 
-    /// The segments in ascending order.
+    /// Returns the segments in ascending order.
     #[must_use]
     pub fn segments(&self) -> &[CodeSegment] {
         &self.segments

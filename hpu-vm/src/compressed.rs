@@ -1,7 +1,7 @@
-//! Compressed instructions (RV32C): every half-word expanded into the instruction it stands for.
+//! Compressed instructions (RV32C): every half-word is expanded into its base instruction.
 //!
-//! Code points of the ISA manual's chapter "C": reserved ones and those of floating point are illegal, those for
-//! custom use (shift amounts above 31) too; hints expand to what they are, instructions without effect.
+//! Code points follow the ISA manual's chapter "C". Reserved ones, those of floating point and those for custom use
+//! (shift amounts above 31) are illegal. Hints expand to instructions without effect.
 
 use crate::inst::{Inst, Op, Reg};
 
@@ -17,7 +17,7 @@ macro_rules! define_forms {
             /// Every form of RV32C without floating point.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The assembler's name.
+            /// Returns the assembler mnemonic.
             #[must_use]
             pub const fn mnemonic(self) -> &'static str {
                 match self { $(Self::$variant => $mnemonic,)* }

@@ -1,22 +1,22 @@
-//! Control and status registers a handler may name: Zicntr's counters, their machine-mode twins, the hart id, and those
-//! of the vector unit (which has no `vstart`: it is always 0).
+//! Control and status registers that handlers may access: Zicntr's counters, their machine-mode counterparts, the hart
+//! id, and those of the vector unit. There is no `vstart`: it is always 0.
 //!
-//! PsPIN's runtime runs handlers in user mode but its headers read `mcycle` and `mhartid` too, so those are allowed.
+//! PsPIN's runtime runs handlers in user mode, but its headers also read `mcycle` and `mhartid`, so those are allowed.
 
-/// A register known to the HPU.
+/// A supported register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Csr {
     /// `cycle`, `cycleh` (read-only) or `mcycle`, `mcycleh`.
     Cycle(Half),
-    /// `time`, `timeh`: the same clock, never written.
+    /// `time`, `timeh`: the clock of [`Csr::Cycle`]; read-only.
     Time(Half),
     /// `instret`, `instreth` (read-only) or `minstret`, `minstreth`.
     Instret(Half),
     /// `mhartid`.
     HartId,
-    /// `vl`: elements of a vector operation, set by `vsetvli` and its like.
+    /// `vl`: number of elements of a vector operation, set by `vsetvli` and related instructions.
     VectorLength,
-    /// `vtype`, set likewise.
+    /// `vtype`, set by `vsetvli` and related instructions.
     VectorType,
     /// `vlenb`: bytes of a vector register.
     VectorBytes,
@@ -26,7 +26,7 @@ pub enum Csr {
     VectorSaturated,
 }
 
-/// Which half of a 64-bit counter.
+/// Half of a 64-bit counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
     /// Bits 31:0.
@@ -36,7 +36,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// This half of `value`.
+    /// Returns this half of `value`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a half is what is asked for")]
     pub const fn of(self, value: u64) -> u32 {
@@ -46,7 +46,7 @@ impl Half {
         }
     }
 
-    /// `value` with this half replaced by `half`.
+    /// Returns `value` with this half replaced by `half`.
     #[must_use]
     pub const fn replace(self, value: u64, half: u32) -> u64 {
         match self {
@@ -57,7 +57,7 @@ impl Half {
 }
 
 impl Csr {
-    /// The register of that 12-bit number.
+    /// Returns the register with a 12-bit number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -78,7 +78,7 @@ impl Csr {
     }
 }
 
-/// Whether a register of that number can be written: bits 11:10 of it say so (privileged ISA, §2.1).
+/// Whether a register can be written: bits 11:10 of its number encode that (privileged ISA, §2.1).
 #[must_use]
 pub const fn is_writable(number: u32) -> bool {
     number >> 10 & 3 != 3

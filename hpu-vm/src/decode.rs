@@ -1,29 +1,30 @@
-//! Bits to instructions. Total: any bits give an instruction or `None`, and every reserved encoding gives `None`.
+//! Instruction decoder. Total: any bits give an instruction or `None`, and every reserved encoding gives `None`.
 
 use crate::compressed;
 use crate::csr::{self, Csr};
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::vector;
 
-/// An instruction and the bytes it takes.
+/// An instruction and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The instruction, expanded when it is compressed.
+    /// Instruction; a compressed one is expanded.
     pub inst: Inst,
-    /// 2 or 4.
+    /// Size in bytes, 2 or 4.
     pub size: u8,
 }
 
-/// Bytes of the instruction that begins with half-word `low`; encodings longer than 4 bytes are none of ours and read
-/// as 4 (they decode to nothing).
+/// Returns the size in bytes of the instruction that begins with half-word `low`. Encodings longer than 4 bytes are
+/// unsupported; they count as 4 and decode to `None`.
 #[must_use]
 pub const fn size(low: u16) -> u8 {
     if low & 3 == 3 { 4 } else { 2 }
 }
 
-/// Decodes the instruction in `bits`; of a compressed one only the lower half-word counts.
+/// Decodes the instruction in `bits`; only the lower half-word of a compressed one is used.
 ///
-/// `None` for anything outside RV32IMAC, Zba, Zbb and Zbs, fences, the [vector subset](mod@vector) and the registers of [`Csr`].
+/// Returns `None` for anything outside RV32IMAC, Zba, Zbb and Zbs, fences, the [vector subset](mod@vector) and the
+/// registers of [`Csr`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "the lower half-word is what is looked at")]
 pub fn decode(bits: u32) -> Option<Decoded> {

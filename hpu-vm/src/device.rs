@@ -1,4 +1,4 @@
-//! The device side of the bus: what happens at the driver page's registers and the character output.
+//! Device accesses: the driver page's registers and the character output.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,21 +16,22 @@ use crate::view::View;
 /// Number of the `ecall` that returns the cycle counter (FPsPIN).
 pub const ECALL_CYCLES: u32 = 1;
 
-/// What a device access does other than succeed.
+/// Outcome of a device access other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// The task is finished: the doorbell was read.
+    /// The task is finished: it read the doorbell.
     Finish,
     /// The handler is ended with this cause, at this instruction and address.
     Fault(Cause),
-    /// The handler itself reports this error: [`Cause::Reported`] with the value as address.
+    /// The handler reports this error: [`Cause::Reported`] with the value as address.
     Report(u32),
 }
 
-/// The command words and the info register: the HPU keeps them, all zero when a task begins, until a command is issued.
+/// The command words and the info register. The HPU holds them until a command is issued; they are zero when a task
+/// begins.
 ///
-/// Handlers write them word by word, and just before they are read. Atomics, so that the compiler reads them likewise: a
-/// load that takes in two stores waits until both have left the store buffer.
+/// Handlers write them word by word just before they are read. They are atomics, so that the compiler reads them word
+/// by word too: a load that spans two stores waits until both have left the store buffer.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct CommandRegisters {
@@ -44,7 +45,7 @@ impl CommandRegisters {
         Self { words: [const { AtomicU32::new(0) }; COMMAND_WORD_COUNT], info: AtomicU32::new(0) }
     }
 
-    /// The command that they describe.
+    /// Decodes the command that the registers describe.
     ///
     /// # Errors
     /// As [`Command::decode`].
@@ -135,26 +136,26 @@ pub(crate) fn store<D: Device>(
     Poll::Ready(device.store(view, address, width, value))
 }
 
-/// Devices of an HPU. They are asked for addresses that are in no range of the view but for which [`is_device`] holds; so
-/// task registers that lie in the view as plain bytes never arrive here, nor do the [`CommandRegisters`].
+/// Devices of an HPU. They handle addresses that are in no range of the view and for which [`is_device`] holds. Task
+/// registers that lie in the view as plain bytes and the [`CommandRegisters`] are therefore never accessed here.
 ///
 /// `view` is the task's memory, for devices that copy from or to it.
 pub trait Device {
-    /// A load of `width` (1, 2 or 4) bytes at `address`; the access may be misaligned or reach over the window's end.
+    /// Loads `width` (1, 2 or 4) bytes at `address`. The access may be misaligned or extend beyond the window's end.
     /// The result's lower `width` bytes are the value; the interpreter extends it.
     ///
     /// # Errors
     /// A [`Trap`] ends the handler.
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap>;
 
-    /// A store of the lower `width` (1, 2 or 4) bytes of `value`, else as [`Device::load`].
+    /// Stores the lower `width` (1, 2 or 4) bytes of `value`, otherwise as [`Device::load`].
     ///
     /// # Errors
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
 
-    /// Issues the command that the [`CommandRegisters`] describe, or what is wrong with it, and returns its handle. What it leaves to be
-    /// done later is [waited](Device::wait) for by that. By default there is no command unit.
+    /// Issues the command that the [`CommandRegisters`] describe, or handles its decoding error, and returns its
+    /// handle. Remaining work is [waited](Device::wait) for by that handle. By default there is no command unit.
     ///
     /// # Errors
     /// The handler is ended with this cause.
@@ -163,14 +164,16 @@ pub trait Device {
         Err(Cause::DeviceAccess)
     }
 
-    /// Translated code itself made so many copies to host memory, of so many bytes in all, as if they had been issued before whatever is
-    /// asked for next: see [`jit::Task::host`](crate::jit::Task::host). They were not charged: what they took is the task's time.
+    /// Reports copies to host memory that translated code made itself: their number and total bytes. They count as
+    /// issued before the next request to the device, see [`jit::Task::host`](crate::jit::Task::host). They are not
+    /// charged, since their duration is part of the task's run time.
     fn copied(&mut self, copies: u64, bytes: u64) {
         let _ = (copies, bytes);
     }
 
-    /// Waits for the command with this handle, whose store to [`COMMAND_WAIT`] this is. While it is pending the handler is
-    /// [parked](crate::Exit::Parked), and when it goes on asks anew. By default there is no command unit.
+    /// Waits for the command with this handle, after a store to [`COMMAND_WAIT`]. While the command is pending, the
+    /// handler is [parked](crate::Exit::Parked) and calls this again when it is resumed. By default there is no command
+    /// unit.
     ///
     /// # Errors
     /// A [`Trap`] ends the handler.
@@ -179,20 +182,20 @@ pub trait Device {
         Poll::Ready(Err(Trap::Fault(Cause::DeviceAccess)))
     }
 
-    /// The memory that accesses since the last call had written, besides what the instruction itself does: its address and bytes.
-    /// By default none.
+    /// Returns address and size of the memory written by accesses since the last call, besides the instruction's own
+    /// effect. By default none.
     fn take_written(&mut self) -> Option<(u32, u32)> {
         None
     }
 
-    /// Time that device accesses since the last call took beyond their own instruction, in instructions: it counts
-    /// against the task's limit, which stands for the time a handler may hold its HPU.
+    /// Returns the time of device accesses since the last call beyond their own instruction, in instructions. It counts
+    /// against the task's limit, which bounds the time that a handler may occupy its HPU.
     fn take_charge(&mut self) -> u64 {
         0
     }
 
-    /// An `ecall`: its number is in `a7`, `pc` still at the `ecall`. By default [`ECALL_CYCLES`] returns the lower half
-    /// of the cycle counter in `a0`, as FPsPIN's runtime does, and any other number is a fault.
+    /// Executes an `ecall`, whose number is in `a7`; `pc` is still at the `ecall`. By default [`ECALL_CYCLES`] returns
+    /// the lower half of the cycle counter in `a0`, as FPsPIN's runtime does, and any other number is a fault.
     ///
     /// # Errors
     /// A [`Trap`] ends the handler.
@@ -208,13 +211,14 @@ pub trait Device {
     }
 }
 
-/// Whether `address` belongs to a device: those of the cluster, up to the driver page's registers, or the character output.
+/// Whether `address` belongs to a device: the cluster's devices, up to the driver page's registers, or the character
+/// output.
 #[must_use]
 pub const fn is_device(address: u32) -> bool {
     address.wrapping_sub(PERIPHERALS) < PERIPHERALS_SIZE || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
 }
 
-/// No device at all: every access faults.
+/// A device set without devices: every access faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDevice;
 

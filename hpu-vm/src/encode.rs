@@ -1,11 +1,11 @@
-//! Instructions to bits: the inverse of the decoder, for tests and for programs built in memory.
+//! Instruction encoder: the inverse of the decoder, for tests and for programs built in memory.
 
 use crate::inst::{Format, Inst};
 
 impl Inst {
-    /// The 4-byte encoding. Fields the format does not name are left zero, as are acquire and release bits.
+    /// Returns the 4-byte encoding. Fields outside the format are zero, as are acquire and release bits.
     ///
-    /// Immediates out of range are cut to the width of their field.
+    /// Immediates out of range are truncated to the width of their field.
     #[must_use]
     pub fn encode(self) -> u32 {
         let (rd, rs1, rs2) = (self.rd.number() << 7, self.rs1.number() << 15, self.rs2.number() << 20);

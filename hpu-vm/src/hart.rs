@@ -7,14 +7,14 @@ use crate::device::CommandRegisters;
 use crate::inst::Reg;
 use crate::vector::{VLEN_BYTES, VectorState};
 
-/// Architectural state of an HPU. It outlives tasks: [`Hart::begin`] clears all of it but the count of instructions,
-/// so that a task learns nothing of the one before but how long it ran, as on a machine with one clock.
+/// Architectural state of an HPU. It outlives tasks. [`Hart::begin`] clears all of it except the instruction count. A
+/// task can therefore learn only the run time of the previous one, as on a machine with one clock.
 ///
 /// # Time
-/// The HPU's clock is the number of instructions it completed: one per cycle at PsPIN's 1 GHz, the same in
-/// every run. `cycle`, `time` and `instret` all read it; waiting for a command takes no time.
+/// The HPU's clock is the number of completed instructions: one per cycle at PsPIN's 1 GHz, deterministic. `cycle`,
+/// `time` and `instret` all read it; waiting for a command takes no time.
 ///
-/// Translated code reads and writes it where it lies: hence `repr(C)`.
+/// Translated code accesses the fields in place: hence `repr(C)`.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Hart {
@@ -22,7 +22,7 @@ pub struct Hart {
     pub x: [u32; 32],
     /// Address of the next instruction.
     pub pc: u32,
-    /// What `mhartid` reads.
+    /// Value of `mhartid`.
     pub id: u32,
     /// Address of the word reserved by LR, [`UNRESERVED`] when there is none.
     pub(crate) reserved_address: u32,
@@ -35,7 +35,7 @@ pub struct Hart {
     pub command: CommandRegisters,
     /// More was changed than translated code, which sees to that by itself, leaves behind.
     pub(crate) dirty: bool,
-    /// Vector registers and what belongs to them.
+    /// Vector state.
     pub vector: VectorState,
 }
 
@@ -43,7 +43,7 @@ pub struct Hart {
 pub(crate) const UNRESERVED: u32 = 1;
 
 impl Hart {
-    /// An HPU that has executed nothing, whose `mhartid` is `id`.
+    /// Makes an HPU with an instruction count of zero, whose `mhartid` is `id`.
     #[must_use]
     pub const fn new(id: u32) -> Self {
         Self {
@@ -61,8 +61,8 @@ impl Hart {
         }
     }
 
-    /// Prepares a task: all registers zero but `sp`, `a0` (the argument) and `ra` (the address whose return ends
-    /// the task); no reservation; counters written by an earlier task count true again.
+    /// Prepares a task. All registers are zero except `sp`, `a0` (the argument) and `ra` (the address whose return ends
+    /// the task). There is no reservation. Counters written by an earlier task are reset to the true count.
     pub fn begin(&mut self, entry: u32, sp: u32, argument: u32) {
         // Field by field: to rewrite all of it would write the vector registers too, which few tasks use.
         self.x = [0; 32];
@@ -100,15 +100,16 @@ impl Hart {
         self.dirty = false;
     }
 
-    /// Instructions completed since the hart was made, over all tasks. Translations that do not count add nothing; one that
-    /// counts adds what its task completed, less when a signal ended it (an access that page protection refused, the
-    /// time limit): then up to where the count was last needed, maybe nothing.
+    /// Returns the number of instructions completed since the hart was made, over all tasks. Translations without
+    /// counting add nothing. A counting translation adds the instructions that its task completed. If a signal ended
+    /// the task (refused by page protection, or over the time limit), only those up to the last update of the count are
+    /// added, possibly none.
     #[must_use]
     pub const fn retired(&self) -> u64 {
         self.retired
     }
 
-    /// Value of a register.
+    /// Returns the value of a register.
     #[must_use]
     #[inline(always)]
     pub const fn get(&self, reg: Reg) -> u32 {
@@ -122,7 +123,7 @@ impl Hart {
         self.x[0] = 0;
     }
 
-    /// Forgets a reservation: whoever lets other harts run between two instructions of this one calls this.
+    /// Clears the reservation. Code that lets other harts run between two instructions of this one must call it.
     pub const fn clear_reservation(&mut self) {
         self.reserved_address = UNRESERVED;
     }
@@ -137,7 +138,7 @@ impl Hart {
         (self.reserved_address == address).then_some(self.reserved_value)
     }
 
-    /// What the `cycle` counter reads.
+    /// Returns the value of the `cycle` counter.
     #[must_use]
     pub const fn cycle(&self) -> u64 {
         self.retired.wrapping_add(self.cycle_offset)
@@ -148,7 +149,7 @@ impl Hart {
         self.retired = self.retired.wrapping_add(1);
     }
 
-    /// Reads a register as the instruction about to complete sees it: it does not count itself.
+    /// Reads a register as seen by the instruction in progress, which is not counted itself.
     #[must_use]
     pub const fn read_csr(&self, csr: Csr) -> u32 {
         match csr {
@@ -164,8 +165,9 @@ impl Hart {
         }
     }
 
-    /// Writes a register from the instruction about to complete: the next one reads `value` (privileged ISA, §3.1.11).
-    /// [`Hart::retired`] and `time` are not affected. Read-only registers ignore it; the decoder lets none through.
+    /// Writes a register from the instruction in progress: the next one reads `value` (privileged ISA, §3.1.11).
+    /// [`Hart::retired`] and `time` are not affected. Writes to read-only registers are ignored; the decoder rejects
+    /// them before.
     pub const fn write_csr(&mut self, csr: Csr, value: u32) {
         let after = self.retired.wrapping_add(1);
         match csr {

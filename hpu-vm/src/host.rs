@@ -1,4 +1,4 @@
-//! Memory of the host that handlers' packets are copied to.
+//! Host memory that handlers copy packets to.
 #![allow(unsafe_code, reason = "copies between memories that others use at the same time")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ const SHORT: usize = 2 * WORD;
 /// of a copy. By its name the compiler knows what it returns, and comes back for that.
 pub(crate) type Memcpy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Host memory, and where commands find it.
+/// Host memory and its address in commands.
 #[derive(Clone, Copy, Debug)]
 pub struct HostBytes<'h> {
     address: u64,
@@ -23,13 +23,13 @@ pub struct HostBytes<'h> {
 }
 
 impl<'h> HostBytes<'h> {
-    /// Bytes that others may read and write at the same time, of which commands name the first one by `address`.
+    /// Makes host memory from bytes that others may access at the same time; commands use `address` for the first one.
     #[must_use]
     pub const fn new(address: u64, bytes: &'h [AtomicU8]) -> Self {
         Self { address, bytes }
     }
 
-    /// The same of bytes that are nobody else's.
+    /// Makes host memory from exclusively borrowed bytes; commands use `address` for the first one.
     #[must_use]
     pub const fn exclusive(address: u64, bytes: &'h mut [u8]) -> Self {
         let (start, len) = (bytes.as_mut_ptr().cast::<AtomicU8>(), bytes.len());
@@ -37,19 +37,19 @@ impl<'h> HostBytes<'h> {
         Self { address, bytes: unsafe { slice::from_raw_parts(start, len) } }
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     #[must_use]
     pub const fn bytes(&self) -> &'h [AtomicU8] {
         self.bytes
     }
 
-    /// `len` bytes from `address` on, if all of them are there.
+    /// Returns `len` bytes from `address` on, if all of them exist.
     #[must_use]
     #[inline(always)]
     pub fn part(&self, address: u64, len: u32) -> Option<&'h [AtomicU8]> {

@@ -1,10 +1,10 @@
-//! Handler images: ELF executables, checked completely, laid out and decoded once.
+//! Handler images: ELF executables, fully checked, laid out and decoded once.
 //!
-//! A file comes from an application and may hold anything. What [`Image::load`] accepts has all its bytes inside the
-//! file and inside the machine's memories, no two segments in the same place, no code that can be written, and
-//! handlers that begin in its code. Memory is allocated after those checks, so at most what the machine has.
+//! A file comes from an application and is untrusted. An image accepted by [`Image::load`] has all its bytes inside the
+//! file and inside the machine's memories. It has no overlapping segments and no writable code, and its handlers begin
+//! in its code. Memory is allocated after those checks, so it is bounded by the machine's memories.
 //!
-//! An image is shared by the contexts that use it; [`Image::instantiate`] makes the memory they write.
+//! Contexts share an image; [`Image::instantiate`] makes the memory that they write.
 
 mod elf;
 mod error;
@@ -24,22 +24,22 @@ use elf::{Access, Segment};
 /// The symbol of the function by which upstream images tell their handlers.
 const INIT_HANDLERS: &str = "init_handlers";
 
-/// Which handler of a message.
+/// Kind of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Runs once, on the first packet, before all others.
     Header,
     /// Runs on every packet.
     Payload,
-    /// Runs once, when all payload handlers are done.
+    /// Runs once, after all payload handlers have completed.
     Completion,
 }
 
 impl Kind {
-    /// Every kind, in the order they run.
+    /// Every kind, in execution order.
     pub const ALL: [Self; 3] = [Self::Header, Self::Payload, Self::Completion];
 
-    /// The symbol an image defines it by.
+    /// Returns the symbol that defines the handler in an image.
     #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ struct DataSegment {
     bytes: Box<[u8]>,
 }
 
-/// A loaded image. Nothing in it changes; it can be shared between threads.
+/// A loaded image. It is immutable and can be shared between threads.
 #[derive(Clone, Debug)]
 pub struct Image {
     code: Code,
@@ -76,7 +76,7 @@ impl Image {
     /// Checks and loads an ELF file for `machine`.
     ///
     /// # Errors
-    /// See [`LoadError`]: the first reason found to refuse it.
+    /// [`LoadError`]: the first reason found to refuse the file.
     pub fn load(elf: &[u8], machine: &Machine) -> Result<Self, LoadError> {
         let header = elf::header(elf)?;
         let segments = elf::segments(header, elf, machine)?;
@@ -106,62 +106,64 @@ impl Image {
         Ok(Self { code, data, symbols, lines, entry, handlers, init_handlers, handler_mem_end })
     }
 
-    /// The code, decoded.
+    /// Returns the decoded code.
     #[must_use]
     pub const fn code(&self) -> &Code {
         &self.code
     }
 
-    /// Address of a handler; `None` when the image does not define it by its symbol.
+    /// Returns the address of a handler; `None` when the image does not define its symbol.
     #[must_use]
     pub const fn handler(&self, kind: Kind) -> Option<u32> {
         self.handlers[kind as usize]
     }
 
-    /// Address of `init_handlers`, which upstream images define.
+    /// Returns the address of `init_handlers`, which upstream images define.
     #[must_use]
     pub const fn init_handlers(&self) -> Option<u32> {
         self.init_handlers
     }
 
-    /// The ELF entry point, unless it is zero.
+    /// Returns the ELF entry point, unless it is zero.
     #[must_use]
     pub const fn entry(&self) -> Option<u32> {
         self.entry
     }
 
-    /// Value of a symbol; a global one is preferred to a local one of the same name.
+    /// Returns the value of a symbol; a global one is preferred to a local one of the same name.
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<u32> {
         self.symbols.find(name).map(|symbol| symbol.address)
     }
 
-    /// Size of a symbol in bytes, 0 when the image does not tell; chosen as [`Image::symbol`] does.
+    /// Returns the size of a symbol in bytes, 0 when the image does not specify it. The symbol is chosen as by
+    /// [`Image::symbol`].
     #[must_use]
     pub fn symbol_size(&self, name: &str) -> Option<u32> {
         self.symbols.find(name).map(|symbol| symbol.size)
     }
 
-    /// Bytes of the function that begins at `address`, 0 when the image does not tell.
+    /// Returns the size in bytes of the function that begins at `address`, 0 when the image does not specify it.
     #[must_use]
     pub fn function_size(&self, address: u32) -> u32 {
         let found = self.symbols.symbolize(address).filter(|(_, offset)| *offset == 0);
         found.and_then(|(name, _)| self.symbol_size(name)).unwrap_or(0)
     }
 
-    /// The function that `pc` is in and the offset in it, for reports.
+    /// Returns the function that contains `pc` and the offset in it, for reports.
     #[must_use]
     pub fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
         self.symbols.symbolize(pc)
     }
 
-    /// The source line of the instruction at `pc`, for reports; `None` when the image was built without `-g`.
+    /// Returns the source line of the instruction at `pc`, for reports; `None` when the image was built without `-g`.
     #[must_use]
     pub fn line(&self, pc: u32) -> Option<Line<'_>> {
         self.lines.find(pc).filter(|_| self.code.contains(pc))
     }
 
-    /// Bytes of the image's own handler memory from `address` on; `None` when none of its segments there holds it.
+    /// Returns the number of bytes of the image's own handler memory from `address` on; `None` when no segment contains
+    /// the address.
     #[must_use]
     pub fn handler_mem_from(&self, address: u32) -> Option<u32> {
         let mut own = self.data.iter().filter(|segment| segment.kind == RegionKind::HandlerMemory);
@@ -172,37 +174,38 @@ impl Image {
         own.find_map(rest)
     }
 
-    /// The first free page of handler memory: above the image's own segments there, or its base.
+    /// Returns the first free page of handler memory: above the image's own segments there, or its base.
     #[must_use]
     pub const fn handler_mem_end(&self) -> u32 {
         self.handler_mem_end
     }
 
-    /// Addresses of code that the image's data and code hold: where computed jumps may go, as far as one can see.
+    /// Returns code addresses that the image's data and code contain: possible targets of computed jumps, as far as can
+    /// be determined.
     #[must_use]
     pub fn addresses_taken(&self) -> BTreeSet<u32> {
         crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes))
     }
 
-    /// Every segment: where it lies, what it is, whether handlers may write it, and its first contents. Code comes
-    /// first, then data; both by address.
+    /// Returns every segment: base, kind, whether handlers may write it, and its initial contents. Code comes first,
+    /// then data; both are sorted by address.
     pub fn segments(&self) -> impl Iterator<Item = (u32, RegionKind, bool, &[u8])> {
         let code = self.code.segments().iter().map(|code| (code.base, RegionKind::Code, false, &*code.bytes));
         let data = self.data.iter().map(|data| (data.base, data.kind, data.writable, &*data.bytes));
         code.chain(data)
     }
 
-    /// Fresh memory for what the image's handlers may write, with its initial contents.
+    /// Allocates the memory that the image's handlers may write, with its initial contents.
     #[must_use]
     pub fn instantiate(&self) -> ImageMemory {
         let writable = self.data.iter().filter(|segment| segment.writable);
         ImageMemory { segments: writable.cloned().collect() }
     }
 
-    /// Adds code and read-only data to a view: what all users of the image share.
+    /// Adds code and read-only data, which all users of the image share, to a view.
     ///
     /// # Errors
-    /// See [`ViewError`]; the view may hold some of the ranges then.
+    /// See [`ViewError`]; the view may then contain some of the ranges.
     pub fn map_into<'m>(&'m self, view: &mut View<'m>) -> Result<(), ViewError> {
         for CodeSegment { base, bytes } in self.code.segments() {
             view.push(Range { kind: RegionKind::Code, base: *base, memory: Memory::ReadOnly(bytes) })?;
@@ -215,7 +218,7 @@ impl Image {
     }
 }
 
-/// The writable segments of an image: one owner's copy.
+/// A copy of the writable segments of an image, for one owner.
 #[derive(Clone, Debug)]
 pub struct ImageMemory {
     segments: Box<[DataSegment]>,
@@ -226,7 +229,7 @@ impl ImageMemory {
     /// [`RegionKind::HandlerMemory`].
     ///
     /// # Errors
-    /// See [`ViewError`]; the view may hold some of the ranges then.
+    /// See [`ViewError`]; the view may then contain some of the ranges.
     pub fn map_into<'m>(&'m mut self, view: &mut View<'m>) -> Result<(), ViewError> {
         for segment in &mut self.segments {
             let memory = Memory::ReadWrite(&mut segment.bytes);
@@ -235,12 +238,12 @@ impl ImageMemory {
         Ok(())
     }
 
-    /// The segments by address: where, what, and their bytes.
+    /// Returns the segments by address: base, kind and bytes.
     pub fn segments(&self) -> impl Iterator<Item = (u32, RegionKind, &[u8])> {
         self.segments.iter().map(|segment| (segment.base, segment.kind, &*segment.bytes))
     }
 
-    /// The segments by address, to be written.
+    /// Returns the segments by address: base, kind and writable bytes.
     pub fn segments_mut(&mut self) -> impl Iterator<Item = (u32, RegionKind, &mut [u8])> {
         self.segments.iter_mut().map(|segment| (segment.base, segment.kind, &mut *segment.bytes))
     }

@@ -1,8 +1,8 @@
-//! The instruction list: every instruction of RV32IMAC, Zicsr, Zba, Zbb and Zbs that the HPU knows, once.
+//! The instruction list: every instruction of RV32IMAC, Zicsr, Zba, Zbb and Zbs that the HPU implements, once.
 //!
-//! Decoder, encoder, disassembly and the interpreter's dispatch follow from `for_each_op`. Compressed instructions
-//! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them. Vector
-//! instructions are one op here and have a list of their own, [`crate::vector::inst`].
+//! Decoder, encoder, disassembler and the interpreter's dispatch are generated from `for_each_op`. Compressed
+//! instructions have no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines
+//! them. All vector instructions are one op here and have their own list in [`crate::vector::inst`].
 
 use std::fmt;
 
@@ -116,32 +116,32 @@ macro_rules! for_each_op {
 
 macro_rules! define_ops {
     ($($variant:ident $mnemonic:literal $format:ident $pattern:literal;)*) => {
-        /// An operation; what its operands mean is told by its [`Format`].
+        /// An operation; its [`Format`] defines the operands.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Op {
             $(#[doc = concat!("`", $mnemonic, "`")] $variant,)*
-            /// Any vector instruction: [`Inst::vector`] tells which. Not part of [`Op::ALL`].
+            /// Any vector instruction, given by [`Inst::vector`]. Not part of [`Op::ALL`].
             Vector,
         }
 
         impl Op {
-            /// Every scalar operation, in the order of the list.
+            /// Every scalar operation, in list order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The assembler's name.
+            /// Returns the assembler mnemonic.
             #[must_use]
             pub const fn mnemonic(self) -> &'static str {
                 match self { $(Self::$variant => $mnemonic,)* Self::Vector => "vector" }
             }
 
-            /// How the operands are encoded.
+            /// Returns the operand encoding.
             #[must_use]
             pub const fn format(self) -> Format {
                 match self { $(Self::$variant => Format::$format,)* Self::Vector => Format::Vector }
             }
 
-            /// The fixed bits of the encoding.
+            /// Returns the fixed bits of the encoding.
             #[must_use]
             pub const fn pattern(self) -> u32 {
                 match self { $(Self::$variant => $pattern,)* Self::Vector => 0 }
@@ -153,7 +153,7 @@ macro_rules! define_ops {
 for_each_op!(define_ops);
 
 impl Op {
-    /// By how much the first operand of a sum is shifted left: 1 to 3 for `sh1add` to `sh3add`, 0 for all others.
+    /// Returns the left shift of a sum's first operand: 1 to 3 for `sh1add` to `sh3add`, 0 for all others.
     #[must_use]
     pub const fn shift_of_sum(self) -> u32 {
         match self {
@@ -165,16 +165,16 @@ impl Op {
     }
 }
 
-/// How an instruction's operands are encoded and written.
+/// Encoding and syntax of an instruction's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `op rd, rs1, rs2`.
     R,
-    /// `op rd, rs1`: all other bits are fixed.
+    /// `op rd, rs1`, where all other bits are fixed.
     Unary,
     /// `op rd, rs1, imm`, 12 bits signed.
     I,
-    /// `op rd, rs1, shamt`, 5 bits; a sixth is reserved in RV32.
+    /// `op rd, rs1, shamt`, 5 bits; a sixth bit is reserved in RV32.
     Shift,
     /// `op rd, imm(rs1)`.
     Load,
@@ -186,9 +186,9 @@ pub enum Format {
     U,
     /// `op rd, pc + imm`, 21 bits signed, even.
     J,
-    /// `op rd, imm(rs1)`: the jump of that shape.
+    /// `op rd, imm(rs1)`: a jump.
     JumpRegister,
-    /// No operands that matter: all other fields are ignored, as the ISA asks of implementations.
+    /// No operands; all other fields are ignored, as the ISA requires of implementations.
     Fence,
     /// `op rd, rs2, (rs1)`; acquire and release bits are ignored (every atomic is sequentially consistent).
     Amo,
@@ -200,18 +200,18 @@ pub enum Format {
     CsrImmediate,
     /// No operands, all bits fixed.
     System,
-    /// The immediate is the whole encoding, of which [`Op::pattern`] fixes nothing.
+    /// The immediate is the complete encoding; [`Op::pattern`] fixes no bits.
     Vector,
 }
 
 impl Format {
-    /// Whether all that such an operation does is to compute `rd` of registers and an immediate.
+    /// Whether the operation's only effect is to compute `rd` from registers and an immediate.
     #[must_use]
     pub const fn computes(self) -> bool {
         matches!(self, Self::R | Self::Unary | Self::I | Self::Shift | Self::U)
     }
 
-    /// The bits that [`Op::pattern`] fixes.
+    /// Returns a mask of the bits that [`Op::pattern`] fixes.
     #[must_use]
     pub const fn mask(self) -> u32 {
         match self {
@@ -233,7 +233,7 @@ impl Format {
 pub struct Reg(u8);
 
 impl Reg {
-    /// Always zero.
+    /// Zero register.
     pub const ZERO: Self = Self(0);
     /// Return address.
     pub const RA: Self = Self(1);
@@ -241,7 +241,7 @@ impl Reg {
     pub const SP: Self = Self(2);
     /// Global pointer.
     pub const GP: Self = Self(3);
-    /// Thread pointer: FPsPIN keeps the hart id here.
+    /// Thread pointer; FPsPIN stores the hart id in it.
     pub const TP: Self = Self(4);
     /// First argument, result.
     pub const A0: Self = Self(10);
@@ -250,13 +250,13 @@ impl Reg {
     /// Number of an `ecall`.
     pub const A7: Self = Self(17);
 
-    /// Register `number`, of which the lower five bits count: that is what an encoding holds.
+    /// Makes a register from the lower five bits of `number`, as in an encoding.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self((number & 31) as u8)
     }
 
-    /// The register's number, 0 to 31.
+    /// Returns the register number, 0 to 31, as an index.
     #[must_use]
     #[inline(always)]
     pub const fn index(self) -> usize {
@@ -264,7 +264,7 @@ impl Reg {
         (self.0 & 31) as usize
     }
 
-    /// The register's number, 0 to 31.
+    /// Returns the register number, 0 to 31.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 as u32
@@ -281,23 +281,23 @@ impl fmt::Display for Reg {
     }
 }
 
-/// One instruction. Fields its [`Format`] does not name are zero.
+/// One instruction. Fields outside its [`Format`] are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inst {
-    /// What to do.
+    /// Operation.
     pub op: Op,
-    /// Destination.
+    /// Destination register.
     pub rd: Reg,
     /// First operand; for [`Format::CsrImmediate`] the 5-bit operand itself.
     pub rs1: Reg,
     /// Second operand.
     pub rs2: Reg,
-    /// Immediate, sign-extended; the CSR's number for CSR instructions; the encoding of vector instructions.
+    /// Immediate, sign-extended. CSR instructions: the CSR's number. Vector instructions: the encoding.
     pub imm: i32,
 }
 
 impl Inst {
-    /// An instruction of which only `op` is set.
+    /// Makes an instruction with only `op` set.
     #[must_use]
     pub const fn new(op: Op) -> Self {
         Self { op, rd: Reg::ZERO, rs1: Reg::ZERO, rs2: Reg::ZERO, imm: 0 }
@@ -308,31 +308,31 @@ impl Inst {
         Self::new(Op::Vector).imm(bits.cast_signed())
     }
 
-    /// The vector instruction, when it is one.
+    /// Returns the vector instruction, if it is one.
     #[must_use]
     pub fn vector(self) -> Option<VectorInst> {
         if self.op == Op::Vector { vector::decode(self.imm.cast_unsigned()) } else { None }
     }
 
-    /// The same with destination `rd`.
+    /// Sets the destination.
     #[must_use]
     pub const fn rd(self, rd: Reg) -> Self {
         Self { rd, ..self }
     }
 
-    /// The same with first operand `rs1`.
+    /// Sets the first operand.
     #[must_use]
     pub const fn rs1(self, rs1: Reg) -> Self {
         Self { rs1, ..self }
     }
 
-    /// The same with second operand `rs2`.
+    /// Sets the second operand.
     #[must_use]
     pub const fn rs2(self, rs2: Reg) -> Self {
         Self { rs2, ..self }
     }
 
-    /// The same with immediate `imm`.
+    /// Sets the immediate.
     #[must_use]
     pub const fn imm(self, imm: i32) -> Self {
         Self { imm, ..self }

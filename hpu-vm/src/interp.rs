@@ -1,8 +1,8 @@
-//! The interpreter: what every instruction means. It is the oracle that a translator is compared with.
+//! The interpreter: the semantics of every instruction, and the reference for the translator.
 //!
-//! One instruction takes one cycle; loads and stores may be misaligned, as on PULP's cores; LR, SC and AMOs may not.
-//! Everything a handler can do wrong ends as an [`Exit::Fault`] before it has an effect; of a vector access that faults,
-//! the elements before the faulting one are done.
+//! One instruction takes one cycle. Loads and stores may be misaligned, as on PULP's cores; LR, SC and AMOs may not.
+//! Every handler error ends the task with [`Exit::Fault`] before it has an effect. When a vector access faults, the
+//! elements before the faulting one have been accessed.
 
 use std::sync::atomic::{Ordering, fence};
 use std::task::Poll;
@@ -20,16 +20,16 @@ use crate::inst::{Inst, Op, Reg};
 use crate::vector::{self, Refusal};
 use crate::view::View;
 
-/// How a task ended.
+/// Outcome of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It jumped to [`RETURN_ADDRESS`].
+    /// The handler jumped to [`RETURN_ADDRESS`].
     Returned,
-    /// It read the doorbell; the hart's `pc` is still at that load.
+    /// The handler read the doorbell; the hart's `pc` is still at that load.
     Finished,
-    /// It was ended; the hart's `pc` is that of the fault.
+    /// The handler was ended by a fault; the hart's `pc` is that of the fault.
     Fault(Fault),
-    /// It waits for something at the hart's `pc`, and can go on from there.
+    /// The handler waits at the hart's `pc` and can be resumed there.
     Parked,
 }
 
@@ -40,11 +40,12 @@ enum Stop {
     Fault { cause: Cause, address: u32 },
 }
 
-/// Executes from `hart.pc` until the task ends, at most `limit` instructions, fewer by what `device`
-/// [charges](Device::take_charge).
+/// Executes from `hart.pc` until the task ends, at most `limit` instructions, reduced by the
+/// [charges](Device::take_charge) of `device`.
 ///
-/// The instruction that would be one too many is not executed: it ends the task with [`Cause::Watchdog`], and a call
-/// with a new limit goes on from there (a limit of 1 steps). Neither allocates nor blocks, unless `device` does.
+/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::Watchdog`], and a call with a
+/// new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks, unless `device`
+/// does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
     run_slice(hart, code, view, device, limit, 1)
 }

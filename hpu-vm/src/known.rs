@@ -1,10 +1,11 @@
-//! Things by what they were made of: what is there is shared, whoever asks for it, and lives as long as somebody has it.
+//! Values shared by equal keys: one user makes a value, others with the same key share it, and it lives as long as it
+//! is in use.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Those in use, by their keys. Threads may share it.
+/// Values in use, by their keys. Threads may share it.
 #[derive(Debug)]
 pub struct Known<K, V> {
     things: Mutex<HashMap<K, Weak<V>>>,
@@ -17,10 +18,10 @@ impl<K, V> Default for Known<K, V> {
 }
 
 impl<K: Eq + Hash, V> Known<K, V> {
-    /// What `key` stands for: the one in use, or a new one. Nobody waits while it is made.
+    /// Returns the value of `key`: the one in use, or a new one. No lock is held while it is made.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         if let Some(known) = self.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(known);

@@ -1,20 +1,21 @@
-//! The handler processing unit: loads images of RV32IMAC, Zba, Zbb and Zbs and runs their handlers, each confined to its [`View`].
+//! The handler processing unit: loads images of RV32IMAC, Zba, Zbb and Zbs and runs their handlers, each confined to
+//! its [`View`].
 //!
-//! It knows nothing of NICs: packets are bytes in a view, commands are accesses to a [`Device`]. Images, programs and
-//! the addresses they compute are hostile input; whatever they do ends as a value, a [`LoadError`] or an [`Exit`].
+//! The crate is independent of NICs: packets are bytes in a view, commands are accesses to a [`Device`]. Images,
+//! programs and the addresses they compute are hostile input. Every outcome is a value, a [`LoadError`] or an [`Exit`].
 //!
 //! From the instruction up:
-//! * [`inst`]: the one list of instructions, with their disassembly.
+//! * [`inst`]: the single list of instructions, with their disassembly.
 //! * [`csr`]: the counters and the hart id.
-//! * [`decode`], [`compressed`], `encode` ([`Inst::encode`]): between bits and instructions.
+//! * [`decode`], [`compressed`], `encode` ([`Inst::encode`]): conversion between bits and instructions.
 //! * [`code`]: executable memory, decoded once.
-//! * [`view`]: the exact bytes a task may touch.
-//! * [`device`]: what answers at device addresses.
+//! * [`view`]: the exact bytes that a task may access.
+//! * [`device`]: accesses to device addresses.
 //! * [`vector`]: vector instructions, from encoding to effect.
 //! * [`hart`]: registers and counters of one HPU.
-//! * [`interp`]: what each instruction does.
+//! * [`interp`]: semantics of each instruction.
 //! * [`memory`]: guest memory at guest addresses; `trap`: its faults, and the watchdog.
-//! * [`jit`]: handlers as machine code; [`known`]: what those share that have the same.
+//! * [`jit`]: handlers as machine code; [`known`]: values shared by equal keys.
 //! * [`image`]: ELF files, checked and laid out, with their symbols and source lines.
 //!
 //! ```

@@ -1,9 +1,9 @@
 //! Source lines of an image built with `-g`, for reports: DWARF's line tables (DWARF 5, section 6.2), resolved at load
 //! into one table by address.
 //!
-//! Nothing that runs depends on debug information, so no image is refused for it: what is damaged or beyond the bounds
-//! below is left out. A hostile file costs at most a few tens of MiB while it is read, and afterwards what its code
-//! addresses and the names take: some 500 KiB.
+//! Execution does not depend on debug information, so no image is refused for it. Damaged data and data beyond the
+//! bounds below are ignored. A hostile file costs at most a few tens of MiB while it is read, and some 500 KiB
+//! afterwards for its code addresses and names.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const MAX_NAME: usize = 128;
 
 type Bytes<'d> = EndianSlice<'d, gimli::LittleEndian>;
 
-/// A place in a handler's source.
+/// A source line of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'i> {
     /// Name of the file without folders, printable ASCII.

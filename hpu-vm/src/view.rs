@@ -1,9 +1,10 @@
-//! What a task may touch: exact byte ranges, borrowed for one task or part of a [`Space`](crate::memory::Space).
+//! Memory that a task may access: exact byte ranges, borrowed for one task or part of a
+//! [`Space`](crate::memory::Space).
 //!
-//! Nothing but these ranges can be read or written, whatever address a handler computes. An access must lie in *one*
-//! range: one that runs over a range's end is refused, even if another range begins there, as PsPIN's windows
-//! are different memories. Addresses never wrap: an access that would pass 2^32 is refused. [`Checks::Page`] is the
-//! exception to exactness, for comparison with code that relies on page protection.
+//! Only these ranges can be read or written, whatever address a handler computes. An access must lie in *one* range. An
+//! access beyond a range's end is refused even if another range begins there, since PsPIN's windows are different
+//! memories. Addresses never wrap: an access beyond 2^32 is refused. [`Checks::Page`] is the exception to exactness,
+//! for comparison with code that relies on page protection.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,24 +15,24 @@ use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use crate::memory::{Access, Level, Near, PacketWindows, Window};
 
-/// Most ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler memory,
-/// stack, task registers, and some to spare.
+/// Maximum number of ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler
+/// memory, stack, task registers, and a reserve.
 pub const MAX_RANGES: usize = 32;
 
-/// What a range is, for those who decide by it (commands, counters, reports).
+/// Kind of a range, used by commands, counters and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegionKind {
     /// Code and read-only data in program memory.
     Code,
     /// Data of the image in L2.
     Data,
-    /// The packet's window in L1.
+    /// Packet window in L1.
     Packet,
-    /// The packet's window in L2.
+    /// Packet window in L2.
     L2Packet,
-    /// A cluster's scratchpad.
+    /// Scratchpad of a cluster.
     Scratchpad,
-    /// Handler memory: the image's own or what the context asked for.
+    /// Handler memory: the image's own, or the size requested by the context.
     HandlerMemory,
     /// The stack. The page below it reports [`StackOverflow`](spin_abi::fault::Cause::StackOverflow).
     Stack,
@@ -39,31 +40,31 @@ pub enum RegionKind {
     Task,
 }
 
-/// How much around a range a load, store or atomic may touch. Copies and [`View::kind_of`] are always exact.
+/// Granularity of checks on loads, stores and atomics. Copies and [`View::kind_of`] are always exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Checks {
-    /// Nothing.
+    /// Exactly the bytes of a range.
     #[default]
     Exact,
-    /// The rest of its pages, and neighbouring pages in one access: what page protection lets through. Borrowed bytes
-    /// have no pages around them.
+    /// A range's complete pages, including accesses that cross into a neighbouring page: the accesses that page
+    /// protection allows. Borrowed bytes have no pages around them.
     Page,
 }
 
 /// Bytes of a range.
 #[derive(Debug)]
 pub enum Memory<'m> {
-    /// May be read.
+    /// Read-only bytes.
     ReadOnly(&'m [u8]),
-    /// May be read and written.
+    /// Readable and writable bytes.
     ReadWrite(&'m mut [u8]),
-    /// Others may read and write it at the same time.
+    /// Bytes that others may read and write at the same time.
     Shared(Window),
-    /// The packet in L1 or L2.
+    /// Bytes of the packet in L1 or L2.
     Packet(Packet),
 }
 
-/// As much of a window as its packet is long.
+/// The part of a packet window that the packet occupies.
 #[derive(Debug)]
 pub struct Packet {
     windows: Arc<PacketWindows>,
@@ -208,11 +209,11 @@ impl<'m> Memory<'m> {
 /// Memory and the guest address of its first byte.
 #[derive(Debug)]
 pub struct Range<'m> {
-    /// What it is.
+    /// Kind of the range.
     pub kind: RegionKind,
     /// Guest address of the first byte.
     pub base: u32,
-    /// The bytes, as many as the range is long.
+    /// Bytes of the range.
     pub memory: Memory<'m>,
 }
 
@@ -232,37 +233,37 @@ fn within(base: u32, room: usize, address: u32, len: u32) -> Option<u32> {
     (left != 0 && len as usize <= left).then_some(offset)
 }
 
-/// Why a range could not be added.
+/// Reason why a range could not be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
-    /// [`MAX_RANGES`] are there.
+    /// The view has [`MAX_RANGES`] ranges already.
     #[error("a view has room for {MAX_RANGES} ranges; {kind:?} at {base:#010x} is one too many")]
     Full {
-        /// The range refused.
+        /// Kind of the refused range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the refused range.
         base: u32,
     },
-    /// It shares bytes with another one.
+    /// The range overlaps another one.
     #[error("{kind:?} at {base:#010x} overlaps {other:?} at {other_base:#010x}")]
     Overlap {
-        /// The range refused.
+        /// Kind of the refused range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the refused range.
         base: u32,
-        /// The range already there.
+        /// Kind of the existing range.
         other: RegionKind,
-        /// Its base.
+        /// Base of the existing range.
         other_base: u32,
     },
-    /// It would end above 2^32.
+    /// The range would end above 2^32.
     #[error("{kind:?} at {base:#010x}, {len} bytes long, ends beyond the address space")]
     Wraps {
-        /// The range refused.
+        /// Kind of the refused range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the refused range.
         base: u32,
-        /// Its length in bytes.
+        /// Length of the refused range in bytes.
         len: usize,
     },
 }
@@ -352,16 +353,16 @@ pub struct View<'m> {
 }
 
 impl<'m> View<'m> {
-    /// A view of nothing.
+    /// Makes an empty view.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a range. Empty ones are left out.
+    /// Adds a range; empty ones are ignored.
     ///
     /// # Errors
-    /// See [`ViewError`]; the view is as before then.
+    /// See [`ViewError`]; the view is then unchanged.
     pub fn push(&mut self, range: Range<'m>) -> Result<(), ViewError> {
         let Range { kind, base, ref memory } = range;
         let len = memory.len();
@@ -394,17 +395,17 @@ impl<'m> View<'m> {
         if self.ranges.is_full() { Err(ViewError::Full { kind, base }) } else { Ok(()) }
     }
 
-    /// Shows `size` bytes (below 16 MiB) of the cluster's L1 at `cluster_l1_base` at [`L1_ALIAS`] too.
+    /// Maps `size` bytes (below 16 MiB) of the cluster's L1 at `cluster_l1_base` at [`L1_ALIAS`] too.
     pub const fn set_l1_alias(&mut self, cluster_l1_base: u32, size: u32) {
         self.places.set_l1(cluster_l1_base, size);
     }
 
-    /// Shows the task registers that lie at `task` at their addresses in the driver page too.
+    /// Maps the task registers at `task` to their addresses in the driver page too.
     pub const fn set_task_alias(&mut self, task: u32) {
         self.places.task = Some(task);
     }
 
-    /// Says how exact loads, stores and atomics are.
+    /// Sets the granularity of checks on loads, stores and atomics.
     pub const fn set_checks(&mut self, checks: Checks) {
         self.checks = checks;
     }
@@ -421,20 +422,21 @@ impl<'m> View<'m> {
         self.places
     }
 
-    /// The address that the byte at `address` has: `address` itself, unless it lies in the own cluster's alias
-    /// window or is one of the task registers.
+    /// Returns the canonical address of a byte: `address` itself, unless it lies in the own cluster's alias window or
+    /// is one of the task registers.
     #[must_use]
     #[inline]
     pub const fn normalise(&self, address: u32) -> u32 {
         self.places.place(address, 1)
     }
 
-    /// Kind, base and length of every range, empty ones included.
+    /// Returns kind, base and length of every range, including empty ones.
     pub fn ranges(&self) -> impl Iterator<Item = (RegionKind, u32, u32)> + '_ {
         self.ranges.iter().map(|range| (range.kind, range.base, u32::try_from(range.memory.len()).unwrap_or(u32::MAX)))
     }
 
-    /// The range that holds `len` bytes at `address` and the offset in it. An empty access needs a byte there too.
+    /// Returns the range that contains `len` bytes at `address`, and the offset in it. For an empty access the byte at
+    /// `address` must exist too.
     #[must_use]
     pub fn kind_of(&self, address: u32, len: u32) -> Option<(RegionKind, u32)> {
         let (index, offset) = self.find(address, len)?;
@@ -444,7 +446,8 @@ impl<'m> View<'m> {
         Some((self.ranges[index].kind, offset))
     }
 
-    /// The offset of `len` bytes at `address` in the packet in L2, if they are there: [`View::kind_of`] for who asks for that often.
+    /// Returns the offset of `len` bytes at `address` in the packet in L2, if they lie there: a faster
+    /// [`View::kind_of`] for frequent calls.
     #[must_use]
     #[inline]
     pub fn in_l2_packet(&self, address: u32, len: u32) -> Option<u32> {
@@ -457,15 +460,15 @@ impl<'m> View<'m> {
         within(*base, room, address, len)
     }
 
-    /// Whether `len` bytes at `address` may be written. An empty access needs a writable byte there too.
+    /// Whether `len` bytes at `address` may be written. For an empty access the byte at `address` must be writable too.
     #[must_use]
     pub fn writable(&self, address: u32, len: u32) -> bool {
         let found = self.find(address, len);
         found.is_some_and(|(index, offset)| self.ranges[index].memory.writable(offset, len, Checks::Exact))
     }
 
-    /// Fills `to` from `address`; `None` and no effect when not all of it may be read. An empty access needs a readable
-    /// byte there too.
+    /// Fills `to` from `address`; `None` and no effect when some of it may not be read. For an empty access the byte at
+    /// `address` must be readable too.
     #[must_use = "a refused copy moves nothing"]
     #[inline(always)]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
@@ -485,8 +488,8 @@ impl<'m> View<'m> {
         memory.copy_out(offset, to)
     }
 
-    /// Has `look` see `len` bytes at `address` where they arrived, if they are some of a packet of which its window has no copy. Does not
-    /// count as an access.
+    /// Calls `look` with `len` bytes at `address` in the frame, if they belong to a packet that is not copied to its
+    /// window. Does not count as an access.
     #[inline]
     pub fn look_at_frame<R>(&self, address: u32, len: u32, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let (index, offset) = self.find(address, len)?;
@@ -494,8 +497,8 @@ impl<'m> View<'m> {
         windows.look(*level, offset, len as usize, look)
     }
 
-    /// Copies `from` to `address`; `None` and no effect when not all of it may be written. An empty access needs a
-    /// writable byte there too.
+    /// Copies `from` to `address`; `None` and no effect when some of it may not be written. For an empty access the
+    /// byte at `address` must be writable too.
     #[must_use = "a refused copy moves nothing"]
     #[inline]
     pub fn copy_in(&mut self, address: u32, from: &[u8]) -> Option<()> {
@@ -604,7 +607,7 @@ impl<'m> View<'m> {
         self.ranges.iter_mut().find_map(|r| r.memory.exchange_word(address.wrapping_sub(r.base), checks, expected, new))
     }
 
-    /// Whether `address` lies in the page below the stack, where an overflowing stack arrives.
+    /// Whether `address` lies in the page below the stack, which an overflowing stack accesses first.
     #[must_use]
     pub fn below_stack(&self, address: u32) -> bool {
         self.places.below_stack(address)

@@ -1,4 +1,4 @@
-//! Running the real programs from tests.
+//! Runs the real programs in tests.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest wait for anything a program has to do.
+/// Maximum wait for any action of a program.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where the workspace's programs and libraries are, built from the sources as they are; examples are in its folder `examples`.
+/// Returns the folder of the workspace's programs and libraries, built from the current sources. Examples are in its
+/// subfolder `examples`.
 ///
 /// # Panics
 /// When the workspace does not build.
@@ -27,7 +28,7 @@ pub fn built() -> &'static Path {
         // target/<profile>/deps/<test>
         let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
         let mut cargo = Command::new(env!("CARGO"));
-        // With examples as with tests: the same features of all dependencies, which need not be built twice then.
+        // Examples are built too: with the same features of all dependencies as for tests, nothing is compiled twice.
         cargo.current_dir(root).args(["build", "--workspace", "--bins", "--lib", "--examples", "--quiet", "--locked"]);
         cargo.env("CARGO_TARGET_DIR", profile.parent().expect("a profile's folder is in target/"));
         cargo.args(profile.ends_with("release").then_some("--release"));
@@ -36,7 +37,7 @@ pub fn built() -> &'static Path {
     })
 }
 
-/// Path of one of the workspace's programs.
+/// Returns the path of one of the workspace's programs.
 ///
 /// # Panics
 /// When the workspace does not build.
@@ -45,12 +46,12 @@ pub fn binary(name: &str) -> PathBuf {
     built().join(name)
 }
 
-/// A running spind, killed when dropped, with a control socket in a folder of its own.
+/// A running spind with a control socket in a folder of its own; killed when dropped.
 pub struct Spind {
     child: Child,
     folder: tempfile::TempDir,
     log: Receiver<String>,
-    /// What it logged so far.
+    /// Log output so far.
     pub logged: String,
 }
 
@@ -58,19 +59,19 @@ impl Spind {
     /// Starts spind and waits until it listens.
     ///
     /// # Panics
-    /// When it does not.
+    /// When spind does not listen in time.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().expect("a temporary folder"), arguments)
     }
 
-    /// The same, with the socket in a given folder.
+    /// Starts spind with the socket in a given folder.
     ///
     /// # Panics
     /// When spind does not listen in time.
     #[must_use]
     pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
-        // What ends spind ends it here too where tests are run by `nohup`.
+        // `nohup` ignores SIGHUP for its children; the default handling is restored, so that the signal ends spind.
         let mut child = Command::new("env")
             .arg("--default-signal=HUP")
             .arg(binary("spind"))
@@ -89,22 +90,22 @@ impl Spind {
         spind
     }
 
-    /// The control socket.
+    /// Returns the path of the control socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("spind.sock")
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to spind.
     ///
     /// # Panics
-    /// When it has ended.
+    /// When spind has ended.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("process ids are positive");
         kill_process(pid, signal).expect("it runs");
     }
 
-    /// Process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -113,7 +114,7 @@ impl Spind {
     /// Waits until a line with `text` is logged.
     ///
     /// # Panics
-    /// When that takes too long, with what was logged.
+    /// When that takes too long; the message contains the log.
     pub fn wait_for_log(&mut self, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         while !self.logged.contains(text) {
@@ -124,7 +125,7 @@ impl Spind {
         }
     }
 
-    /// Runs spinctl against it.
+    /// Runs spinctl against this spind.
     ///
     /// # Panics
     /// When spinctl cannot be started.
@@ -137,20 +138,20 @@ impl Spind {
             .expect("spinctl runs")
     }
 
-    /// Runs spinctl and returns what it printed.
+    /// Runs spinctl and returns its output.
     ///
     /// # Panics
-    /// When it fails.
+    /// When spinctl fails.
     pub fn ctl_ok(&self, arguments: &[&str]) -> String {
         let output = self.ctl(arguments);
         assert!(output.status.success(), "spinctl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("spinctl prints UTF-8")
     }
 
-    /// Kills it without notice and gives back the folder of its socket.
+    /// Kills spind with SIGKILL and returns the folder of its socket.
     ///
     /// # Panics
-    /// When it is gone already.
+    /// When spind has ended already.
     #[must_use]
     pub fn kill(mut self) -> tempfile::TempDir {
         self.child.kill().expect("it runs");
@@ -158,10 +159,10 @@ impl Spind {
         std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a temporary folder"))
     }
 
-    /// Waits for its end and returns whether it was a success, and what it printed.
+    /// Waits for spind's exit and returns whether it was a success, and its output.
     ///
     /// # Panics
-    /// When it does not end in time.
+    /// When spind does not exit in time.
     pub fn wait(&mut self) -> (bool, String) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -180,7 +181,7 @@ impl Spind {
 
 impl Drop for Spind {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What spind tells of itself over the loopback NIC: its machine, its capabilities, its metrics.
+//! spind's own description over the loopback NIC: machine, capabilities, metrics.
 
 use std::fs;
 use std::thread;
@@ -30,7 +30,7 @@ fn install(client: &mut Client, handler: &str, name: &str) {
     client.install(&Install { name: name.into(), rules, ..Install::default() }, &image(handler)).expect("installs");
 }
 
-/// The number of answers to `count` datagrams.
+/// Returns the number of answers to `count` datagrams.
 fn answers(client: &mut Client, count: usize) -> usize {
     let frames: Vec<_> = (0..count).map(|_| Packet::whole(0, udp(b"hello"))).collect();
     read_all(&client.replay(&write_all(&frames)).expect("loopback replays")).expect("spind writes captures").len()
@@ -56,7 +56,7 @@ fn handlers_run_on_a_machine_of_other_sizes() {
     );
 }
 
-/// The paper's 4 MiB of handler memory, used by an image that is linked for them.
+/// The paper's 4 MiB of handler memory, used by an image linked for that size.
 #[test]
 fn an_image_is_linked_for_a_map_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn capabilities_are_those_of_the_configuration() {
     assert_eq!((all.engine.as_str(), all.protocol), ("interp", spin_abi::control::VERSION));
     assert_eq!(all.max_payload + 14, all.max_frame);
     assert!(all.guarantees.header_first && !all.guarantees.unmatched_to_kernel, "there is no kernel below loopback");
-    // What is said is what is held to.
+    // The reported limits are enforced.
     for (scratchpad, fits) in [(all.machine.scratchpad, true), (all.machine.scratchpad + 1, false)] {
         let install = Install { rules: vec!["any".into()], scratchpad, ..Install::default() };
         assert_eq!(client.install(&install, &image("udp_pingpong")).is_ok(), fits);
@@ -173,7 +173,7 @@ fn counters_are_read_no_oftener_than_they_should() {
             let mut client = Client::connect(spind.socket()).unwrap();
             scope.spawn(move || {
                 for _ in 0..15 {
-                    // Who asks for one and who asks for the other are answered together.
+                    // Requests of two kinds arrive together and are answered together.
                     if asker == 0 {
                         assert!(client.contexts().unwrap().is_empty());
                     } else {

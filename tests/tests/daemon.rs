@@ -36,7 +36,7 @@ fn image(handler: &str) -> Vec<u8> {
     spin_handlers::build(&spin_handlers::source(handler))
 }
 
-/// Writes a handler's image where spinctl can read it.
+/// Writes a handler's image to a file for spinctl.
 fn image_file(folder: &tempfile::TempDir, handler: &str) -> String {
     let path = folder.path().join(handler).with_extension("elf");
     fs::write(&path, image(handler)).expect("a temporary folder takes files");
@@ -47,7 +47,7 @@ fn rule(text: &str) -> Install {
     Install { rules: vec![text.into()], ..Install::default() }
 }
 
-/// Waits, but not for ever, until something holds.
+/// Waits until a condition holds, with a time limit.
 fn wait_until(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -56,7 +56,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The number of answers to one datagram to `port`.
+/// Returns the number of answers to one datagram to `port`.
 fn answers(spind: &mut Client, port: u16) -> usize {
     let replies = spind.replay(&capture(&[udp(port, b"hello")])).expect("loopback replays");
     read_all(&replies).expect("spind writes captures").len()
@@ -126,7 +126,7 @@ fn what_takes_a_context_s_place_has_its_name_and_who_follows_its_events_is_told_
         (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
     let following = follow(&spind);
-    // It may ask for the context when that is gone.
+    // Give spinctl time to look the context up before its removal; the assertion allows for both orders.
     std::thread::sleep(Duration::from_millis(500));
     spind.ctl_ok(&["rm", "reply"]);
     let (fine, text) = said(following);
@@ -167,7 +167,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     let events = spind.ctl_ok(&["events", "5"]);
     assert!(events.contains("illegal instruction") && events.contains(" in payload_handler+0x"), "{events}");
     assert!(events.trim_end().ends_with(')') && events.contains(" (illegal.c:"), "{events}");
-    // The log has the first fault of a context, and the tenth.
+    // The log contains a context's first and tenth fault.
     client.replay(&capture(&[3; 10].map(|port| udp(port, b"e")))).unwrap();
     spind.wait_for_log("fault 10 in payload handler: store outside its memory (pc 0x1d00");
     assert_eq!(spind.logged.matches("fault 1 in payload handler").count(), 4, "{}", spind.logged);
@@ -179,7 +179,7 @@ fn a_context_that_leaves_messages_open_is_told_of_what_it_loses() {
     let mut spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     client.install(&Install { eom: Some("never".into()), ..rule("udp dport 1") }, &image("empty")).unwrap();
-    // Each is a message of its own, by its address.
+    // Each datagram is a message of its own, by its address.
     let frames: Vec<_> = (0..256 + 12_u16)
         .map(|number| {
             let mut frame = udp(1, b"e");
@@ -221,7 +221,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        // More lines than a pipe holds, and than wait for it.
+        // More lines than a pipe holds and than spind queues.
         client.replay(&capture(&vec![udp(1, b"x"); 8000])).unwrap();
         tell.send(answers(&mut client, 9999))
     });
@@ -247,7 +247,7 @@ fn what_cannot_be_written_is_no_failure() {
     }
 }
 
-/// A process that is ended with the test.
+/// A process that is killed at the end of the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -291,7 +291,8 @@ fn broken_images_are_refused_with_a_reason_and_spind_serves_on() {
     }
     eprintln!("{}", reasons.join("\n"));
     reasons.iter().for_each(|reason| assert!(reason.contains("handler image: "), "{reason}"));
-    // Cut at every byte: refused, but for cuts that leave all segments and only shorten what tools read.
+    // Images cut at every byte are refused, except for cuts that leave all segments and only shorten sections for
+    // tools.
     let mut refused = 0;
     for len in 0..good.len() {
         match client.install(&rule("udp dport 1"), &good[..len]) {
@@ -315,7 +316,7 @@ fn a_context_lives_as_long_as_its_connection_unless_persistent() {
     owner.install(&Install { persistent: true, ..rule("udp dport 2") }, &image("udp_pingpong")).unwrap();
     assert_eq!(watcher.contexts().unwrap().len(), 2);
     assert_eq!(answers(&mut watcher, 1), 1);
-    // Handlers name host memory by the address it has in this process; they wrote the packet's start there.
+    // Handlers use the host memory's address in this process; they wrote the packet's start there.
     let host = context.host.expect("host memory");
     let mut start = [0; 6];
     host.read(0, &mut start).unwrap();
@@ -331,7 +332,7 @@ fn nonsense_on_the_control_socket_harms_nobody() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
-    // What came whole and is not understood is answered; the connection, and what was installed over it, stays.
+    // A complete message that is not understood is answered; the connection and its contexts stay.
     let stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
     let set_rules = r#"{"request":"set-rules","context":1,"rules":["udp"],"eomm":"never"}"#;
     for json in [r#"{"request":"remove","of":[[[]]]}"#, r#"{"request":"capability"}"#, r#""stats""#, "[]", set_rules] {
@@ -342,7 +343,7 @@ fn nonsense_on_the_control_socket_harms_nobody() {
         assert!(matches!(&reply, Reply::Error { message } if message.contains("not understood")), "{json}: {reply:?}");
     }
     assert_eq!(answers(&mut client, 9999), 1);
-    // Descriptors do not even reach it, where the kernel can see to that.
+    // If the kernel supports it, descriptors are not even received.
     let other = UnixStream::connect(spind.socket()).unwrap();
     let sent = spin_shm::send_with_fds(&other, &[0; 16], &[stream.as_fd()]);
     let can = spin_shm::take_no_fds(&UnixStream::pair().unwrap().0).is_ok();
@@ -360,7 +361,7 @@ fn nonsense_on_the_control_socket_harms_nobody() {
         if round % 3 == 0 {
             bytes.splice(0..0, preamble);
         }
-        // spind may hang up before all is written.
+        // spind may close the connection before everything is written.
         let _ = stream.write_all(&bytes);
     }
     assert_eq!(answers(&mut client, 9999), 1);
@@ -397,7 +398,7 @@ fn a_socket_in_use_is_kept_and_a_stale_one_replaced() {
     assert_eq!(Client::connect(spind.socket()).unwrap().contexts().unwrap().len(), 0);
 }
 
-/// Capabilities that serving an interface takes: NET_ADMIN (12), NET_RAW (13), BPF (39).
+/// Capabilities needed to serve an interface: NET_ADMIN (12), NET_RAW (13), BPF (39).
 const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 39;
 
 #[test]
@@ -425,7 +426,7 @@ fn who_looks_for_long_handlers_has_priority_and_nothing_else() {
     let tasks = || fs::read_dir(format!("/proc/{}/task", spind.pid())).expect("spind runs");
     let monitor = tasks().position(|task| of_task(task, "comm").trim() == "spin-monitor").expect("a monitor");
     let task = |file| of_task(tasks().nth(monitor).expect("it stays"), file);
-    // Fields of proc_pid_stat(5) behind the name: the 41st of all is the policy.
+    // Fields of proc_pid_stat(5) after the name; the policy is field 41.
     let stat = task("stat");
     let policy = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(41 - 3));
     assert_eq!(policy, Some("1"), "SCHED_FIFO");
@@ -438,7 +439,7 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
         eprintln!("SKIPPED: becoming an unprivileged user needs root");
         return;
     }
-    // Where another user can read it, wherever the tree is.
+    // A folder that another user can read, wherever the source tree is.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("spind");
@@ -515,7 +516,7 @@ fn what_is_behind_a_request_has_a_bound_by_its_kind() {
     let write = Request::WriteMemory { context, address: 0 };
     assert!(said(&write, 5 << 20).contains("at most 4194304"), "as much as L2 has for handlers");
     assert!(said(&Request::List, 16 << 20).contains("behind a request that has none"));
-    // What is not read over one connection, for what waits over others, is read once these are gone.
+    // A blob that is not read while blobs of other connections are pending is read once these are closed.
     let preamble = spin_abi::control::Preamble { json: 20, blob: u32::try_from(MAX_BLOB).unwrap() }.encode();
     let others = [(); 2].map(|()| UnixStream::connect(spind.socket()).unwrap());
     others.iter().for_each(|mut other| {
@@ -528,7 +529,8 @@ fn what_is_behind_a_request_has_a_bound_by_its_kind() {
     assert_eq!(answers(&mut client, 1), 1);
 }
 
-/// Descriptors on their way count for who sends them, and there is an end to that: who leaves them there has one for each connection.
+/// Descriptors in flight count against the limit of their sender, which is spind. A client that does not receive them
+/// gets one per connection.
 #[test]
 fn descriptors_that_nobody_receives_are_few() {
     let spind = Spind::start(&["--nic", "loopback"]);
@@ -539,7 +541,7 @@ fn descriptors_that_nobody_receives_are_few() {
     let stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
     (0..5).for_each(|_| channel::send(&stream, &Request::Events { context }, &[], None).unwrap());
     stream.shutdown(Shutdown::Write).unwrap();
-    // All of it was answered.
+    // The list is empty once all requests of the closed connection have been answered.
     wait_until(|| others[0].contexts().unwrap().is_empty());
     let refused = Client::connect(spind.socket()).unwrap().contexts().unwrap_err().to_string();
     assert!(refused.contains("all 32 control connections"), "{refused}");
@@ -562,7 +564,7 @@ fn rules_are_as_short_as_they_are_shown() {
     let refused =
         client.install(&Install { eom: Some(eom), ..rule("udp dport 1") }, &image("udp_pingpong")).unwrap_err();
     assert!(refused.to_string().contains("at most 4096"), "{refused}");
-    // No application needs to say so much.
+    // The request exceeds the limit for applications.
     let refused = client.set_rules(1, vec![String::new(); 100_000], None).unwrap_err().to_string();
     assert!(refused.contains("at most 65536"), "{refused}");
 }
@@ -576,7 +578,7 @@ fn a_handler_that_sends_without_end_does_not_hang_a_replay() {
     assert_eq!(client.stats().unwrap().contexts[0].faults.len(), 1);
 }
 
-/// Each frame's handler takes all the time it may: a minute in all.
+/// Each frame's handler uses its full time limit: a minute in total.
 #[test]
 fn a_replay_that_takes_long_keeps_nobody_waiting_and_ends_with_spind() {
     let mut spind = Spind::start(&["--nic", "loopback"]);
@@ -678,7 +680,7 @@ fn captures_in_and_out_with_contexts_from_the_configuration() {
     let payloads: Vec<_> = replies.iter().map(|frame| frame.data[42..].to_vec()).collect();
     assert_eq!(payloads, [b"one", b"two"]);
 
-    // Of one that breaks off there is as much to tell as there was.
+    // A capture that is cut off: the statistics up to that point are still printed.
     let whole = fs::read(path("in.pcap")).unwrap();
     fs::write(path("in.pcap"), &whole[..whole.len() - 3]).unwrap();
     let run = Command::new(binary("spind"))
@@ -690,7 +692,7 @@ fn captures_in_and_out_with_contexts_from_the_configuration() {
     assert!(printed.contains("payload_runs: 1"), "{printed}");
 }
 
-/// Who takes whose packets is logged, and what no frame can be is not said to have arrived.
+/// Each change of contexts is logged. Frames that are too short for any rule do not count as arrived.
 #[test]
 fn changes_of_contexts_are_logged() {
     let mut spind = Spind::start(&["--nic", "loopback"]);
@@ -705,7 +707,7 @@ fn changes_of_contexts_are_logged() {
     assert_eq!((told.arrived, told.too_short, told.sent), (1, 2, 1));
     client.remove(id).unwrap();
     spind.wait_for_log(&format!("user {uid} removed context {id}"));
-    // What is refused is none.
+    // A refused request is not logged as a change.
     client.remove(id).unwrap_err();
     client.install(&named, &image("udp_pingpong")).unwrap();
     spind.wait_for_log(&format!("as context {}", id + 1));

@@ -9,13 +9,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// The fenced blocks of a document that are diffs.
+/// Returns the fenced diff blocks of a document.
 fn diffs(document: &str) -> Vec<String> {
     let blocks = document.split("```diff\n").skip(1);
     blocks.map(|block| block.split("```").next().expect("a block").to_owned()).collect()
 }
 
-/// Copies the workspace without what was built.
+/// Copies the workspace without build products.
 fn copy_sources(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -28,14 +28,14 @@ fn copy_sources(from: &Path, to: &Path) {
         if kind.is_dir() {
             copy_sources(&path, &place);
         } else if kind.is_file() && fs::read(&place).ok() != Some(fs::read(&path).expect("a file")) {
-            // A file that has not changed keeps its time: cargo need not build it again.
+            // Keeping the modification time spares cargo a rebuild.
             fs::copy(&path, &place).expect("room");
         }
     }
 }
 
 fn apply(diff: &str, copy: &Path) {
-    // Otherwise git would look for the files in the repository around the copy.
+    // Otherwise git would search for the files in the repository around the copy.
     let mut git = Command::new("git")
         .args(["apply", "-"])
         .current_dir(copy)

@@ -1,5 +1,5 @@
-//! libfpspin from C and C++: programs in the shape of FPsPIN's, compiled as their authors would, with handlers in C, on a running
-//! spind.
+//! libfpspin from C and C++: programs shaped like FPsPIN's, compiled as their authors would, with handlers in C, on a
+//! running spind.
 
 #[path = "../../nic/tests/common/mod.rs"]
 mod common;
@@ -21,19 +21,19 @@ use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::{PATIENCE, Spind, built};
 
-/// The library's folder.
+/// Folder of the library.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").join("host/libfpspin")
 }
 
-/// How a program is made.
+/// Language of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Language {
     C,
     Cxx,
 }
 
-/// Whether this machine can make programs in a language; says so loudly when not.
+/// Whether this machine can compile a language; prints a note if not.
 fn compiles(language: Language) -> bool {
     let compiler = language.compiler();
     let there = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -52,7 +52,8 @@ impl Language {
     }
 }
 
-/// Compiles `examples/NAME.c` or `tests/NAME.c` into `to` and links it, as README says, with the shared library or the static one.
+/// Compiles `examples/NAME.c` or `tests/NAME.c` into `to` and links it as the README describes, with the shared or the
+/// static library.
 fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
     let library = built();
     let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
@@ -75,7 +76,7 @@ fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
     program
 }
 
-/// Compiles handlers beside the programs.
+/// Compiles handlers into the programs' folder.
 fn handlers(name: &str, to: &Path) -> PathBuf {
     let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
     let source = places.iter().find(|path| path.is_file()).expect("there are such handlers");
@@ -85,7 +86,7 @@ fn handlers(name: &str, to: &Path) -> PathBuf {
     image
 }
 
-/// A program that runs; killed when dropped.
+/// A running program; killed when dropped.
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -99,19 +100,19 @@ impl Program {
         Self { child, input, output }
     }
 
-    /// The next line that it prints.
+    /// Returns the next line of the program's output.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
     }
 
-    /// Has it go on.
+    /// Resumes the program.
     fn go_on(&mut self) {
         self.input.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     }
 
-    /// Waits for its end, and returns what else it printed.
+    /// Waits for the program's exit, and returns the rest of its output.
     fn end(mut self, patience: Duration) -> (ExitStatus, String) {
         let deadline = Instant::now() + patience;
         let status = loop {
@@ -129,20 +130,20 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A spind that serves the loopback NIC as FPsPIN, with time for programs to answer handlers.
+/// Starts a spind on the loopback NIC as an FPsPIN, with a time limit that lets programs answer handlers.
 fn spind(folder: &Path, options: &[&str]) -> Spind {
     let config = configuration(folder);
     Spind::start(&[&["--nic", "loopback", "--config", &config], options].concat())
 }
 
-/// A configuration file of FPsPIN's machine. Handlers that wait for programs take part of their time for it, and programs may be kept
-/// off their core.
+/// Writes a configuration file of FPsPIN's machine. Its limits allow for handlers that wait for programs, and for
+/// programs that are preempted.
 fn configuration(folder: &Path) -> String {
     let path = folder.join("spind.toml");
     std::fs::write(&path, "preset = 'fpspin'\n[limits]\nwatchdog_us = 60_000_000\n").expect("written");
@@ -158,14 +159,14 @@ fn udp(host: u8, ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What handlers send when these frames arrive.
+/// Returns the frames that handlers send when these frames arrive.
 fn exchange(client: &mut Client, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let packets: Vec<_> = frames.iter().map(|frame| Packet::whole(0, frame.clone())).collect();
     let sent = client.replay(&write_all(&packets)).expect("loopback replays");
     read_all(&sent).expect("spind writes captures").into_iter().map(|packet| packet.data).collect()
 }
 
-/// Waits until no context is there any more.
+/// Waits until all contexts are removed.
 fn all_gone(client: &mut Client) {
     let deadline = Instant::now() + PATIENCE;
     while !client.contexts().expect("a list").is_empty() {

@@ -1,4 +1,5 @@
-//! Metrics over HTTP: every line is well-formed, the values are those of `spinctl stats`, and no client holds up another.
+//! Metrics over HTTP: every line is well-formed, the values equal those of `spinctl stats`, and no client delays
+//! another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -28,7 +29,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `request` and returns all that comes back.
+/// Sends `request` and returns the complete answer.
 fn ask(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = connect(address);
     stream.write_all(request).expect("it reads");
@@ -39,7 +40,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
 
-/// The body of an answer, whose length has to be the one it says.
+/// Returns an answer's body, and checks it against the announced length.
 fn body(answer: &str) -> &str {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -53,7 +54,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') && text.chars().all(word)
 }
 
-/// `{name="value",...}`, and what follows it.
+/// Parses `{name="value",...}` and returns the labels and the rest.
 fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
     let mut labels = BTreeMap::new();
     let Some(mut rest) = text.strip_prefix('{') else { return (labels, text) };
@@ -81,7 +82,8 @@ fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
     }
 }
 
-/// Reads the text format strictly: HELP, TYPE and all samples of a family together, no family and no sample twice.
+/// Parses the text format strictly: HELP, TYPE and all samples of a family are adjacent, and no family and no sample
+/// appears twice.
 fn parse(text: &str) -> Samples {
     assert!(text.ends_with('\n'));
     let (mut families, mut samples) = (BTreeSet::new(), Samples::new());
@@ -121,7 +123,7 @@ fn udp(port: u16) -> Packet {
 
 const NAME: &str = r#"ping "\ {pong}"#;
 
-/// A client with two contexts that handled some packets, and one that did not.
+/// Makes a client with two contexts that processed some packets, and one that did not.
 fn work(spind: &Spind) -> Client {
     let mut client = Client::connect(spind.socket()).unwrap();
     for (port, handler, name) in [(1, "udp_pingpong", NAME), (2, "store_outside", ""), (3, "udp_pingpong", NAME)] {
@@ -208,7 +210,8 @@ fn only_get_metrics_is_answered() {
 fn hostile_clients_hold_up_nobody() {
     let (spind, address) = serving();
     let mut client = work(&spind);
-    // More than are served at a time: silent ones, ones that stop halfway, ones that never take their answer, and noise.
+    // More connections than are served at a time: silent ones, ones that stop halfway, ones that never read their
+    // answer, and noise.
     let mut held = Vec::new();
     for round in 0..300 {
         let mut stream = connect(address);
@@ -218,7 +221,7 @@ fn hostile_clients_hold_up_nobody() {
             2 => stream.write_all(GET),
             _ => stream.write_all(&[0xff; 3000]),
         };
-        // Those that have to give way are hung up on.
+        // Surplus connections are closed by spind.
         if let Err(error) = sent {
             assert!(matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{error}");
         }

@@ -1,4 +1,4 @@
-//! spind on two cores: its threads together are one machine, whether each serves a queue of the interface or one receives for
+//! spind on two cores: its threads form one machine, whether each serves a queue of the interface or one receives for
 //! the other.
 
 #[path = "../../nic/tests/common/mod.rs"]
@@ -14,13 +14,13 @@ use common::{FAR, Link, NEAR, within};
 use libspin::Client;
 use spin_tests::{PATIENCE, Spind};
 
-/// Datagrams, each from a port of its own, so that they spread over the queues.
+/// Number of datagrams, each from a port of its own, so that they spread over the queues.
 const DATAGRAMS: usize = 400;
-/// Bytes of a record that `three_handlers` writes.
+/// Size in bytes of a record that `three_handlers` writes.
 const RECORD: usize = 8;
 const PORT: u16 = 9999;
 
-/// A record: which handler on which HPU for which queue.
+/// A record: handler, HPU and queue.
 #[derive(Clone, Copy)]
 struct Record {
     who: u8,
@@ -39,7 +39,7 @@ fn records(dump: &[u8]) -> Vec<Record> {
     dump.chunks_exact(RECORD).map(record).collect()
 }
 
-/// Threads of spind for clusters, and the cores each may run on.
+/// Returns spind's cluster threads and the cores that each may run on.
 fn cores(spind: &Spind) -> HashMap<String, String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", spind.pid())).expect("spind runs");
     let of = |status: String| {
@@ -69,7 +69,8 @@ fn a_thread_receives_for_two_that_run_handlers_as_one_machine() {
     }
 }
 
-/// Two threads of these names on these cores process each of many datagrams once, in order, and forget the context when it goes.
+/// Two threads with these names on these cores process each of many datagrams once, in order, and release the context
+/// on removal.
 fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: network namespaces need root");
@@ -86,7 +87,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     fs::write(&image, spin_handlers::build(&spin_handlers::source("three_handlers"))).expect("written");
     let rule = format!("udp dport {PORT}");
     let image = image.to_str().expect("temporary paths are UTF-8");
-    // At home, that is: a thread that has nothing to do would help the other.
+    // Tasks must stay at home: an idle thread would otherwise help the other.
     spind.ctl_ok(&["install", image, "--rule", &rule, "--host-mem", "64K", "--placement", "home"]);
 
     let number = |index: usize| u32::try_from(index).expect("few datagrams").to_be_bytes();
@@ -94,7 +95,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
         for index in 0..DATAGRAMS {
             let socket = UdpSocket::bind((FAR, 0)).expect("a free port");
             socket.send_to(&number(index), (NEAR, PORT)).expect("sent");
-            // The rings hold more than that; a burst of any length they do not.
+            // The receive rings hold more than 64 frames, but not a burst of any length.
             if index % 64 == 63 {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -111,15 +112,15 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
         thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(all.len(), 3 * DATAGRAMS, "each handler once for each datagram");
-    // Queues are a thread's own, and a message has one home (clusters are of 8 HPUs each, two to a thread).
+    // Queues belong to a thread, and a message has one home (clusters have 8 HPUs each, two clusters per thread).
     let mut runs: HashMap<(bool, u16), Vec<Record>> = HashMap::new();
     for record in &all {
         runs.entry((record.hpu >= 16, record.queue)).or_default().push(*record);
     }
-    // All clusters had some, whichever thread they are on.
+    // All clusters processed some packets, on either thread.
     assert!(runs.keys().any(|(second, _)| *second) && runs.keys().any(|(second, _)| !second), "both halves had some");
     for run in runs.values() {
-        // Space for a record is taken in the order of the handlers.
+        // Record space is allocated in the order of the handlers.
         for message in run.chunks(3) {
             assert_eq!(message.iter().map(|record| record.who).collect::<Vec<_>>(), b"HPC");
             assert!(message.iter().all(|record| (record.tail, record.hpu) == (message[0].tail, message[0].hpu)));
@@ -137,7 +138,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     assert_eq!(client.contexts().expect("a list"), [], "no thread has the context any more");
 }
 
-/// All packets are one flow's, which arrive on one thread's queue: the other thread helps it.
+/// All packets belong to one flow, so they arrive on one thread's queue; the other thread helps.
 #[test]
 fn a_thread_without_packets_helps_one_that_has_many() {
     if !rustix::process::geteuid().is_root() {
@@ -162,13 +163,13 @@ fn a_thread_without_packets_helps_one_that_has_many() {
     while count("overflowed") == 0 {
         assert!(Instant::now() < deadline, "none of {sent} tasks ran elsewhere");
         for _ in 0..512 {
-            // Twenty microseconds or so.
+            // Handler run time of about twenty microseconds.
             let packet = [200_000_u32.to_le_bytes(), sent.to_le_bytes()].concat();
             socket.send_to(&packet, (NEAR, PORT)).expect("sent");
             sent += 1;
         }
     }
-    // What the rings had no room for never arrived.
+    // Packets for which the receive rings had no room do not count as received.
     while count("released") < count("rx_packets") {
         assert!(Instant::now() < deadline, "{} of {} packets came back", count("released"), count("rx_packets"));
         thread::sleep(Duration::from_millis(20));

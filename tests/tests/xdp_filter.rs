@@ -1,4 +1,4 @@
-//! The XDP program in the kernel against the matcher: they decide alike on every frame, whatever the rules.
+//! The XDP program in the kernel against the matcher: both decide alike on every frame for all rules.
 
 use std::cell::Cell;
 
@@ -8,10 +8,10 @@ use spin_matcher::testing::{frames, rules};
 use spin_matcher::{Headers, Table, TableEntry};
 use spin_nic::{Filter, FlowSteering};
 
-/// Rule tables tried, and frames decided with each.
+/// Number of rule tables tried, and number of frames per table.
 const TABLES: u32 = 400;
 const FRAMES: usize = 64;
-/// What the kernel takes for a test run.
+/// Frame lengths that the kernel accepts for a test run.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3400;
 
 #[test]

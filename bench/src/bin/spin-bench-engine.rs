@@ -1,6 +1,6 @@
-//! What the engine costs in memory: nanoseconds per packet (receive, match, order, run, feed back, free), latency of a packet
-//! that is alone, cost of each stage, and what tenants get of a thread that they share. Medians of interleaved rounds;
-//! quote ratios, machines differ and are noisy.
+//! In-memory cost of the engine: nanoseconds per packet (receive, match, order, run, complete, free), latency of a
+//! single packet, cost of each stage, and the shares of contexts on one thread. Figures are medians of interleaved
+//! rounds. Quote ratios: machines differ and are noisy.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,59 +13,59 @@ use spin_bench::engine::lab::Failure;
 use spin_bench::engine::measured::{Breakdown, Crowds, Latency, Measured, Overflow, Pauses, Tenants, Throughput};
 use spin_bench::report::write;
 
-/// Packets after a pause, in a round.
+/// Packets per round that follow a pause.
 const PAUSES: u64 = 50;
-/// Packets whose handlers take long, in a round.
+/// Packets per round with long handlers.
 const LONG: u64 = 2000;
 
 /// Measure the engine on packets in memory.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only this.
+    /// Measurement to run [default: all].
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Only nanoseconds per packet of cases whose NAME/SIZE contains this.
+    /// Run only throughput cases whose NAME/SIZE contains this text.
     #[arg(long)]
     filter: Option<String>,
-    /// What runs the handlers.
+    /// Engine that runs the handlers.
     #[arg(long, default_value_t, value_name = "interp|jit|check")]
     engine: Kind,
-    /// Rounds, interleaved over all that is measured.
+    /// Number of rounds, interleaved over all measurements.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Packets in a round.
+    /// Packets per round.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     packets: u64,
-    /// Packets in a round of those that are alone.
+    /// Packets per round of the latency measurement.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     lone_packets: u64,
-    /// Milliseconds that tenants share a thread for in a round.
+    /// Milliseconds per round for which contexts share a thread.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     share_ms: u64,
-    /// Folder of the handlers' images.
+    /// Folder of the handler images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
-    /// Where to write the rows as JSON, if all of them are measured.
+    /// JSON file for the rows; written only when everything is measured.
     #[arg(long, default_value = "bench/results/engine.json")]
     json: PathBuf,
 }
 
-/// What can be measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Nanoseconds per packet.
     Throughput,
-    /// Latency of a packet that is alone.
+    /// Latency of a single packet.
     Latency,
-    /// Latency of a packet that comes after a pause.
+    /// Latency of a packet after a pause.
     Idle,
-    /// What each stage costs.
+    /// Cost of each stage.
     Stages,
-    /// Nanoseconds per packet of several contexts.
+    /// Nanoseconds per packet with several contexts.
     Contexts,
-    /// What tenants get of a thread.
+    /// Shares of contexts on one thread.
     Shares,
-    /// One thread's packets on two threads.
+    /// One thread's packets processed on two threads.
     Overflow,
 }
 

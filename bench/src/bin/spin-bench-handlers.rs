@@ -1,6 +1,6 @@
-//! Nanoseconds per packet of the paper's handlers, by every way to run them, on packets in memory. Medians of interleaved
-//! rounds; quote ratios, machines differ and are noisy. Every round's results are compared with a reference. And what it takes to translate
-//! the handlers.
+//! Nanoseconds per packet of the paper's handlers in every execution mode, on packets in memory, and the cost of
+//! translating the handlers. Figures are medians of interleaved rounds. Every round's results are compared with a
+//! reference. Quote ratios: machines differ and are noisy.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
-/// Where rows go unless told otherwise; a part of them goes nowhere.
+/// Default file for the rows; results of a subset are not written by default.
 const RESULTS: &str = "bench/results/handlers.json";
-/// Libraries of native twins, as the Makefile names them.
+/// Libraries of native versions, named as in the Makefile.
 const NATIVE: [&str; 3] = ["native-scalar", "native-vector", "native-atomics"];
-/// How images are translated: a name, the folder that they are in, and what is checked.
+/// Translation modes: name, image folder, memory checks.
 const TRANSLATED: [(&str, &str, Checks); 3] = [
     ("translate-page", "", Checks::Page),
     ("translate-exact", "", Checks::Exact),
@@ -35,22 +35,22 @@ const TRANSLATED: [(&str, &str, Checks); 3] = [
 /// Measure handlers on packets in memory.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only cases whose NAME/SIZE contains this.
+    /// Run only cases whose NAME/SIZE contains this text.
     #[arg(long)]
     filter: Option<String>,
-    /// Only variants whose name contains this; nothing is written then.
+    /// Run only variants whose name contains this text; nothing is written then.
     #[arg(long)]
     variant: Option<String>,
-    /// Rounds, interleaved over variants.
+    /// Number of rounds, interleaved over variants.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Where to write the rows as JSON [default: bench/results/handlers.json, nowhere with --filter].
+    /// JSON file for the rows [default: bench/results/handlers.json, none with --filter].
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Folder of the handlers' images; those with vector instructions are in its folder `vector`.
+    /// Folder of the handler images; its subfolder `vector` has those with vector instructions.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
-    /// Folder of the native twins' libraries.
+    /// Folder of the native libraries.
     #[arg(long, default_value = "target/native")]
     native: PathBuf,
 }
@@ -73,7 +73,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     for case in cases(args) {
         let measured = measure(case, args, &executor).map_err(|error| format!("{case}: {error}"))?;
         if measured.is_empty() {
-            // Only translations are asked for.
+            // Only translations are measured.
             break;
         }
         if rows.is_empty() {
@@ -91,17 +91,17 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Whether a name contains what is wanted, if that is not all.
+/// Whether a name contains the requested text, if one was given.
 fn is_wanted(name: &str, wanted: Option<&String>) -> bool {
     wanted.is_none_or(|wanted| name.contains(wanted))
 }
 
-/// The cases that are asked for.
+/// Returns the requested cases.
 fn cases(args: &Args) -> impl Iterator<Item = Case> + '_ {
     Case::all().filter(|case| is_wanted(&case.to_string(), args.filter.as_ref()))
 }
 
-/// All variants of one case.
+/// Measures all variants of one case.
 fn measure(case: Case, args: &Args, executor: &Rc<Executor>) -> Result<Vec<Row>, Box<dyn Error>> {
     let work = Work::new(case);
     let mut expected = Expected::of(&work);
@@ -132,7 +132,7 @@ fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variant
     Ok(variants)
 }
 
-/// What it takes to translate the handlers of the cases, for each instruction of theirs.
+/// Measures the translation cost of the cases' handlers, per instruction.
 fn translations(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let chosen = |handler: &Handler| cases(args).any(|case| case.handler == *handler);
     let mut variants = Vec::from(TRANSLATED);
@@ -161,7 +161,7 @@ fn translations(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(rows)
 }
 
-/// The image of a handler.
+/// Reads the image of a handler.
 fn read_image(folder: &Path, handler: Handler) -> Result<Vec<u8>, String> {
     let path = folder.join(handler.symbol()).with_extension("elf");
     std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-handlers` builds it", path.display()))

@@ -1,6 +1,6 @@
-//! Contexts installed and removed while two threads are under load: at which rate, what that costs other contexts' packets, and
-//! what of memory stays behind. Several applications do so at the same time, and a thread carries their requests out as spind's
-//! control thread does, without the socket in between.
+//! Installing and removing contexts while two threads are under load: the rate, the effect on other contexts' packets,
+//! and the memory that remains. Several applications do so at the same time. A thread carries out their requests as
+//! spind's control thread does, without the socket in between.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -34,9 +34,9 @@ const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// `lui t0, 0xabcde` of `new_code.c`.
 const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
-/// Installs of each application that are not counted.
+/// Installs per application that are not counted.
 const WARM_UP: u32 = 5;
-/// Requests that are carried out together, as spind does.
+/// Maximum number of requests carried out together, as in spind.
 const TOGETHER: usize = 64;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -44,27 +44,27 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Measure installing and removing contexts under load.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How long, in seconds.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// Installs and removals of a known image to aim at, a second.
+    /// Target rate of installs and removals of a known image, per second.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     known: u32,
-    /// Installs and removals of new images to aim at, a second.
+    /// Target rate of installs and removals of new images, per second.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     new: u32,
-    /// Applications that install and remove at the same time.
+    /// Number of applications that install and remove at the same time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     applications: u32,
-    /// Folder of the handlers' images.
+    /// Folder of the handler images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
-    /// Where to write the row as JSON.
+    /// JSON file for the row.
     #[arg(long, default_value = "bench/results/installs.json")]
     json: PathBuf,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug, Serialize)]
 struct Row {
     seconds: f64,
@@ -95,7 +95,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     live.common.go.store(true, Relaxed);
     let start = Instant::now();
     let wanted = Wanted::new(args, known, new);
-    // What comes with a first time, whatever it is: the allocator's arenas, and images as large as they get.
+    // Warm-up: first-time costs such as the allocator's arenas and the largest images.
     live.serve(args.applications, |control| {
         (0..WARM_UP).try_for_each(|_| {
             wanted.cycle(control, &wanted.known)?;
@@ -138,7 +138,7 @@ fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     Ok(std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-installs` builds it", path.display()))?)
 }
 
-/// Mappings and resident KiB of this process.
+/// Returns the number of mappings and the resident KiB of this process.
 fn held() -> Result<(usize, usize), Failure> {
     let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
     let status = std::fs::read_to_string("/proc/self/status")?;
@@ -146,19 +146,19 @@ fn held() -> Result<(usize, usize), Failure> {
     Ok((maps, rss.ok_or("the kernel does not tell VmRSS")?))
 }
 
-/// A context for packets that `rule` matches.
+/// Makes a context for packets that match `rule`.
 fn prepare(loader: &Loader, file: &[u8], rule: &str, eom: &str) -> Result<Prepared, InstallError> {
     let install = Install { rules: vec![rule.into()], eom: Some(eom.into()), ..Install::default() };
     Prepared::new(install, file, 0, loader, &Limits::default())
 }
 
-/// What an application asks for, and where the answer goes.
+/// A request of an application, with the channel for the reply.
 enum Request {
     Install(Box<Prepared>, SyncSender<Result<u32, InstallError>>),
     Remove(u32, SyncSender<Result<(), InstallError>>),
 }
 
-/// An application's way to the control thread.
+/// An application's connection to the control thread.
 struct Control<'l> {
     requests: Sender<Request>,
     loader: &'l Loader,
@@ -172,15 +172,15 @@ impl Control<'_> {
     }
 }
 
-/// What applications do.
+/// Work of the applications.
 struct Wanted {
     known: Vec<u8>,
     new: Vec<u8>,
     length: Duration,
-    /// How often a second.
+    /// Target rate per second.
     known_rate: u32,
     new_rate: u32,
-    /// How often in all.
+    /// Number done in total.
     known_done: AtomicU32,
     new_done: AtomicU32,
 }
@@ -192,10 +192,10 @@ impl Wanted {
         Self { known, new, length, known_rate, new_rate, known_done: AtomicU32::new(0), new_done: AtomicU32::new(0) }
     }
 
-    /// Installs and removes what is due, until the end.
+    /// Installs and removes at the target rates until the end.
     fn apply(&self, control: &Control<'_>, start: Instant) -> Result<(), Failure> {
         while start.elapsed() < self.length {
-            // The next one, if its time has come; taken before it is done.
+            // Claims the next operation if it is due, before it is done.
             let due = |done: &AtomicU32, rate: u32| {
                 let most = start.elapsed().as_secs_f64() * f64::from(rate);
                 done.fetch_update(Relaxed, Relaxed, |done| (most >= done.into()).then_some(done + 1)).ok()
@@ -211,14 +211,14 @@ impl Wanted {
         Ok(())
     }
 
-    /// Installs a context that nothing arrives for, and removes it.
+    /// Installs a context that gets no packets, and removes it.
     fn cycle(&self, control: &Control<'_>, file: &[u8]) -> Result<(), Failure> {
         let prepared = Box::new(prepare(control.loader, file, "udp dport 1", "always")?);
         let id = control.ask(|reply| Request::Install(prepared, reply))??;
         Ok(control.ask(|reply| Request::Remove(id, reply))??)
     }
 
-    /// The image of `new_code.c` as number `number`, of which there are 2^20.
+    /// Returns the image of `new_code.c` with variant `number`, of 2^20 variants.
     fn changed(&self, number: u32) -> Result<Vec<u8>, Failure> {
         let mut file = self.new.clone();
         let at = file.windows(4).position(|word| word == MARK).ok_or("new_code.elf is not what it was")?;
@@ -227,7 +227,7 @@ impl Wanted {
     }
 }
 
-/// Two threads with packets that never end.
+/// Two threads with an endless supply of packets.
 struct Live {
     group: WorkerGroup,
     common: SharedConfig,
@@ -261,7 +261,7 @@ impl Live {
         Ok(Self { group: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common })
     }
 
-    /// Carries out what so many applications ask for, all at a time that waits.
+    /// Carries out the requests of several applications; requests that wait at the same time are carried out together.
     fn serve(
         &self,
         applications: u32,
@@ -282,7 +282,7 @@ impl Live {
         })
     }
 
-    /// Carries out requests until nobody is left to ask.
+    /// Carries out requests until no sender is left.
     fn carry_out(&self, asked: &Receiver<Request>) {
         while let Ok(first) = asked.recv() {
             let (mut installs, mut installers, mut removals, mut removers) = (vec![], vec![], vec![], vec![]);
@@ -300,7 +300,7 @@ impl Live {
             }
             let ChangeResult { installed, removed, .. } =
                 self.group.change(Transaction { installs, removals, ..Transaction::default() });
-            // They wait for this.
+            // The installers wait for these replies.
             installers.into_iter().zip(installed).for_each(|(reply, installed)| drop(reply.send(installed)));
             removers.into_iter().zip(removed).for_each(|(reply, removed)| drop(reply.send(removed)));
         }

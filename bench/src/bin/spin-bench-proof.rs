@@ -1,6 +1,6 @@
-//! One case of `spin-bench-engine` for a given number of packets, on one thread: what `bench/proofs.sh` counts allocations, system
-//! calls and library calls of. Set-up and warm-up are the same for any number of packets, so two runs differ by their
-//! packets alone.
+//! One case of `spin-bench-engine` for a given number of packets on one thread. `bench/proofs.sh` counts its
+//! allocations, system calls and library calls. Set-up and warm-up are identical for any number of packets, so two runs
+//! differ by their packets alone.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,25 +17,26 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator. Counts what the thread asks it for.
+/// The system's allocator, which counts the thread's requests.
 struct Counting;
 
-// SAFETY: all is left to the system's allocator; counting allocates nothing, for the counter is initialised statically.
+// SAFETY: all calls are forwarded to the system's allocator. Counting allocates nothing, since the counter is
+// statically initialised.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -46,19 +47,19 @@ static ALLOCATOR: Counting = Counting;
 /// Send packets through an engine in memory, and count allocations.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The case.
+    /// Case to run.
     #[arg(long, default_value = "empty/64", value_name = "NAME/SIZE")]
     case: String,
-    /// Packets, after those that warm up.
+    /// Number of packets after the warm-up.
     #[arg(long, default_value_t = 1_000_000)]
     packets: u64,
-    /// Packets that warm up.
+    /// Number of warm-up packets.
     #[arg(long, default_value_t = 50_000)]
     warm_up: u64,
-    /// What runs the handlers.
+    /// Engine that runs the handlers.
     #[arg(long, default_value_t, value_name = "interp|jit|check")]
     engine: Kind,
-    /// Folder of the handlers' images.
+    /// Folder of the handler images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
 }

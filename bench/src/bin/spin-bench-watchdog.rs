@@ -1,5 +1,5 @@
-//! How long after its limit a task that never ends is ended: the time it ran less the limit, with as many threads as the
-//! machine has processors, all of which spin.
+//! Lateness of the watchdog for tasks that never end: run time less the limit. The machine runs one spinning thread per
+//! processor by default.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -19,36 +19,36 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-/// Limits of tasks, in microseconds.
+/// Time limits of tasks in microseconds.
 const LIMITS: [u64; 3] = [100, 1000, 10_000];
-/// Nanoseconds that can be told: a minute.
+/// Greatest recorded lateness in nanoseconds: a minute.
 const MOST: u64 = 60_000_000_000;
 
-/// Measure how late the watchdog is.
+/// Measure the lateness of the watchdog.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Tasks of each thread for each row.
+    /// Tasks per thread and row.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     tasks: u32,
-    /// Threads [default: one for each processor].
+    /// Number of threads [default: one per processor].
     #[arg(long)]
     threads: Option<usize>,
-    /// Where to write the rows as JSON.
+    /// JSON file for the rows.
     #[arg(long, default_value = "bench/results/watchdog.json")]
     json: PathBuf,
 }
 
-/// A loop that never ends.
+/// An endless loop.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Loop {
-    /// Translated, without memory accesses.
+    /// Translated code without memory accesses.
     Registers,
-    /// Translated, with a load and a store.
+    /// Translated code with a load and a store.
     Memory,
-    /// Translated, with a load from a device.
+    /// Translated code with a load from a device.
     Device,
-    /// Interpreted, without memory accesses.
+    /// Interpreted code without memory accesses.
     Interpreted,
 }
 
@@ -99,7 +99,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(spin_bench::report::write(&args.json, &rows)?)
 }
 
-/// How late tasks were ended, over all threads.
+/// Measures the lateness over all threads.
 fn measure(spins: Loop, limit: u64, threads: usize, tasks: u32) -> Result<Histogram<u64>, String> {
     let begin = Barrier::new(threads);
     let thread = || spin(spins, limit, tasks, &begin).map_err(|error| error.to_string());
@@ -117,7 +117,7 @@ fn measure(spins: Loop, limit: u64, threads: usize, tasks: u32) -> Result<Histog
 /// Runs tasks on this thread.
 fn spin(spins: Loop, limit: u64, tasks: u32, begin: &Barrier) -> Result<Histogram<u64>, Box<dyn Error>> {
     let prepared = Prepared::new(spins);
-    // Whoever failed is waited for too.
+    // The barrier is passed in case of failure too, so that the other threads begin.
     begin.wait();
     let Prepared { executor, code, translation, mut slot } = prepared?;
     let mut late = Histogram::new_with_bounds(1, MOST, 3)?;
@@ -144,7 +144,7 @@ fn spin(spins: Loop, limit: u64, tasks: u32, begin: &Barrier) -> Result<Histogra
     Ok(late)
 }
 
-/// What a thread needs.
+/// State of a thread.
 struct Prepared {
     executor: Executor,
     code: Code,
@@ -167,7 +167,7 @@ impl Prepared {
     }
 }
 
-/// The address in a1, then a loop.
+/// Makes a program that loads an address into a1, if it needs one, and then loops.
 fn program(spins: Loop) -> Vec<Inst> {
     let a2 = Reg::new(12);
     let address = |base: u32| Inst::new(Op::Lui).rd(Reg::A1).imm(base.cast_signed());

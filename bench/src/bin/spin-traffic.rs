@@ -1,5 +1,5 @@
-//! `spin-traffic`: the demo's clients, servers and judges. Results go to standard output, what went wrong to standard
-//! error; the exit status is 0 only when everything asked for held.
+//! `spin-traffic`: the demo's clients, servers and checks. Results go to standard output, errors to standard error. The
+//! exit status is 0 only if all requested checks passed.
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -25,7 +25,7 @@ struct Cli {
 enum Command {
     /// Send UDP datagrams and check every reply byte for byte
     UdpClient(UdpClient),
-    /// Send every UDP datagram back through the kernel's sockets
+    /// Echo every UDP datagram through the kernel's sockets
     UdpEcho {
         /// Address to listen on
         #[arg(long)]
@@ -52,12 +52,12 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         timeout: u64,
     },
-    /// Read the output of ping from standard input
+    /// Parse the output of ping from standard input
     Ping {
         #[command(flatten)]
         verdict: Verdict,
     },
-    /// Print outcomes of spind beside those of the kernel's echo
+    /// Print outcomes of spind next to those of the kernel's echo
     Table {
         /// Files of outcomes through spind
         #[arg(long, num_args = 1.., required = true)]
@@ -66,25 +66,25 @@ enum Command {
         #[arg(long, num_args = 0..)]
         kernel: Vec<PathBuf>,
     },
-    /// Send tagged, padded, optioned, fragmented and truncated frames
+    /// Send tagged, padded, fragmented and truncated frames, and frames with options
     OddFrames(OddFrames),
-    /// Check that captures hold exactly the right reply to every request
+    /// Check that captures contain exactly one correct reply to every request
     CheckCapture {
-        /// Captures, read one after the other
+        /// Captures, read in order
         #[arg(required = true)]
         captures: Vec<PathBuf>,
-        /// MAC address of the side that answers
+        /// MAC address of the server
         #[arg(long, value_parser = mac)]
         server_mac: [u8; 6],
-        /// UDP port that sends everything back
+        /// UDP port of the echo service
         #[arg(long, default_value_t = 9999)]
         udp_port: u16,
     },
     /// Print one counter of the output of `spinctl stats --json` on standard input
     Counter {
-        /// The counter
+        /// Name of the counter
         name: String,
-        /// Of this context, instead of engine and NIC
+        /// Context to read; engine and NIC unless given
         #[arg(long)]
         context: Option<String>,
     },
@@ -92,25 +92,25 @@ enum Command {
 
 #[derive(Args)]
 struct UdpClient {
-    /// Who answers
+    /// Address of the server
     #[arg(long)]
     to: SocketAddr,
-    /// Datagrams of each size
+    /// Number of datagrams per size
     #[arg(long, default_value_t = 10_000)]
     count: u64,
-    /// Sizes in bytes, one after the other
+    /// Datagram sizes in bytes, run in order
     #[arg(long, value_delimiter = ',', default_value = "18,256,1472")]
     size: Vec<usize>,
-    /// Datagrams that may be unanswered at a time
+    /// Maximum number of unanswered datagrams
     #[arg(long, default_value_t = 1)]
     window: usize,
-    /// Milliseconds after which a datagram is lost
+    /// Milliseconds after which a datagram counts as lost
     #[arg(long, default_value_t = 1000)]
     timeout: u64,
-    /// Least time between two datagrams, in microseconds
+    /// Minimum interval between two datagrams, in microseconds
     #[arg(long, default_value_t = 0)]
     interval: u64,
-    /// Decides the content
+    /// Seed of the content
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -122,24 +122,24 @@ struct OddFrames {
     /// Interface to send from
     #[arg(long)]
     iface: String,
-    /// Address the frames come from
+    /// Source address of the frames
     #[arg(long)]
     from: Ipv4Addr,
-    /// Address they go to
+    /// Destination address of the frames
     #[arg(long)]
     to: Ipv4Addr,
-    /// MAC address they go to
+    /// Destination MAC address
     #[arg(long, value_parser = mac)]
     to_mac: [u8; 6],
-    /// UDP port they go to
+    /// Destination UDP port
     #[arg(long, default_value_t = 9999)]
     udp_port: u16,
 }
 
-/// What must be so for exit status 0.
+/// Condition for exit status 0.
 #[derive(Args)]
 struct Verdict {
-    /// What to expect
+    /// Expected replies
     #[arg(long, value_enum, default_value_t = Expect::All)]
     expect: Expect,
     /// Print JSON instead of a table
@@ -149,15 +149,15 @@ struct Verdict {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Expect {
-    /// Each request has exactly one right reply
+    /// Exactly one correct reply to each request
     All,
-    /// No request has any
+    /// No reply to any request
     None,
-    /// Whatever
+    /// No condition
     Any,
 }
 
-/// Whether everything held; an error is what kept it from being found out.
+/// Whether all checks passed; an error means that they could not be made.
 type Verdicts = Result<bool, Box<dyn Error>>;
 
 fn mac(text: &str) -> Result<[u8; 6], String> {

@@ -1,4 +1,4 @@
-//! Cases: handlers, and the frames that arrive for them.
+//! Cases: handlers and the frames that arrive for them.
 
 use std::fmt;
 
@@ -8,29 +8,29 @@ use crate::wire::{Ipv4, UDP, datagram, ethernet};
 
 /// Bytes before a datagram's payload: Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
-/// Port that rules ask for.
+/// UDP port of the rules.
 const PORT: u16 = 9999;
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SERVER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Handlers and frames.
+/// A handler image and its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What is measured.
+    /// Name of the case.
     pub name: &'static str,
-    /// Bytes of a frame.
+    /// Frame size in bytes.
     pub size: usize,
-    /// The handlers' image, without folder and extension.
+    /// Name of the handlers' image, without folder and extension.
     pub image: &'static str,
-    /// Bytes of host memory that the handlers ask for.
+    /// Host memory that the handlers need, in bytes.
     pub host_mem: u64,
-    /// Messages that are open at a time.
+    /// Number of open messages.
     pub flows: u32,
-    /// Packets of a message; `None`: it never ends.
+    /// Packets per message; `None`: messages never end.
     pub packets: Option<u32>,
-    /// Counters that say that each packet was processed, each once per packet.
+    /// Counters that increase once per processed packet.
     pub per_packet: &'static [Counter],
-    /// Counters that go up once per message.
+    /// Counters that increase once per message.
     pub per_message: &'static [Counter],
 }
 
@@ -40,7 +40,7 @@ const COPIED: &[Counter] = &[Counter::Released, Counter::PayloadRuns, Counter::C
 const MESSAGE: &[Counter] = &[Counter::Messages];
 const THREE: &[Counter] = &[Counter::Messages, Counter::HeaderRuns, Counter::CompletionRuns];
 
-/// Messages of many packets and a handler that does nothing.
+/// Messages of many packets, with a handler that does nothing.
 const EMPTY: Case = Case {
     name: "empty",
     size: 64,
@@ -60,16 +60,16 @@ pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_p
 /// Each packet is copied to host memory.
 const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 256 << 10, per_packet: COPIED, ..EMPTY };
 
-/// The headers of each packet are.
+/// The headers of each packet are copied to host memory.
 const HEADERS_TO_HOST: Case = Case { name: "headers", image: "keep_headers", ..TO_HOST };
 
-/// The cases of unloaded latency: an empty handler on a message of one packet, of the sizes that the PsPIN paper gives a latency
-/// for.
+/// The cases of unloaded latency: an empty handler on a message of one packet, in the sizes for which the PsPIN paper
+/// gives a latency.
 pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
-/// The case that is taken apart into stages.
+/// The case of the stage breakdown.
 pub const BREAKDOWN: Case = EMPTY;
 
-/// All of them.
+/// All cases.
 pub const CASES: [Case; 11] = [
     EMPTY,
     Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
@@ -84,24 +84,24 @@ pub const CASES: [Case; 11] = [
     Case { name: "aggregate", size: 1024, image: "aggregate", host_mem: 4096, per_message: THREE, ..EMPTY },
 ];
 
-/// Frames of a case at the least.
+/// Minimum number of frames of a case.
 const FRAMES: u32 = 4096;
 
 impl Case {
-    /// End of message, as a context asks for it.
+    /// Returns the context's end-of-message rule.
     #[must_use]
     pub const fn eom(&self) -> &'static str {
         if self.packets.is_some() { "payload[0:1] = 1" } else { "never" }
     }
 
-    /// The rule its frames match.
+    /// Returns the rule that the frames match.
     #[must_use]
     pub fn rule() -> String {
         format!("udp dport {PORT}")
     }
 
-    /// Frames in the order of their arrival: one of each message, then the next of each. All messages are complete at the
-    /// end, if they ever are.
+    /// Returns the frames in arrival order: one of each message, then the next of each. If messages end at all, all are
+    /// complete at the end.
     pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
         let (case, packets) = (*self, self.packets.unwrap_or(u32::MAX));
         let rounds = FRAMES.div_ceil(self.flows).next_multiple_of(self.packets.unwrap_or(1));
@@ -117,7 +117,7 @@ impl Case {
         content[1..5].copy_from_slice(&round.to_le_bytes());
         let [_, _, high, low] = flow.to_be_bytes();
         let (source, destination) = ([10, 1, high, low].into(), [10, 0, 0, 2].into());
-        // Of the same ports, so that it matches even when a handler has turned it round.
+        // Source and destination port are equal, so the frame still matches after a handler has exchanged them.
         let payload = datagram(source, destination, [PORT, PORT], &content);
         let packet = Ipv4 { source, destination, protocol: UDP, id: 0, fragment: 0, options: Vec::new(), payload };
         ethernet(SERVER, CLIENT, &[], &packet.bytes())

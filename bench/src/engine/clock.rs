@@ -1,11 +1,12 @@
-//! What reading the clock costs.
+//! Cost of reading the clock.
 
 use std::time::{Duration, Instant};
 
-/// How often it is read to find out.
+/// Number of readings used for the measurement.
 const READINGS: usize = 10_001;
 
-/// What of a time that was taken with two readings is the clock's: the median of many with nothing in between.
+/// Returns the part of a time between two readings that the clock itself takes: the median of many consecutive
+/// readings.
 #[must_use]
 pub fn cost() -> Duration {
     let mut times: Vec<Duration> = (0..READINGS).map(|_| Instant::now().elapsed()).collect();

@@ -1,5 +1,5 @@
-//! Threads on cores of their own, as `spind --cores` has them. Without that the thread that looks for handlers that take too long may come
-//! to the same core, though others are free: it has priority there, and what it takes depends on what the handlers do.
+//! Threads on cores of their own, as with `spind --cores`. Otherwise the watchdog's monitor thread may run on the same
+//! core although others are free. It has priority there, and its cost depends on the handlers.
 
 use std::thread::{self, Scope, ScopedJoinHandle};
 
@@ -9,8 +9,9 @@ use spin_nic::affinity::pin;
 
 use super::lab::Failure;
 
-/// Starts `work` on the core with this number among those that the process may use; from the first one again when they are fewer. Where its parent
-/// may run if that core is not to be had, which is said: others may wait for what it does.
+/// Starts `work` on the core with this number among those that the process may use; the number wraps around when there
+/// are fewer. If the core is unavailable, prints a note and runs `work` on the parent's cores, since other threads may
+/// wait for its result.
 pub(super) fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     number: usize,
@@ -24,23 +25,23 @@ pub(super) fn start<'scope, T: Send + 'scope>(
     })
 }
 
-/// Has this thread run on that core alone.
+/// Pins this thread to one core.
 fn take(number: usize) -> Result<(), Failure> {
-    // The first thread stays where it may be anywhere.
+    // The main thread is never pinned, so its affinity contains all usable cores.
     let cores = sched_getaffinity(Some(getpid()))?;
     let all = (0..CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
     Ok(pin(all.cycle().nth(number).ok_or("no core may be used")?)?)
 }
 
-/// What came of it.
+/// Joins a thread and returns its result.
 ///
 /// # Errors
-/// Its own; when it panicked, that.
+/// The thread's own error, or its panic.
 pub(super) fn end<T>(thread: ScopedJoinHandle<'_, Result<T, Failure>>) -> Result<T, Failure> {
     thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))
 }
 
-/// What comes of `work` on the first core.
+/// Runs `work` on the first core.
 ///
 /// # Errors
 /// See [`end`].

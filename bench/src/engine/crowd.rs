@@ -1,4 +1,4 @@
-//! Several contexts on one thread, with as many packets each: what they cost together, by how many there are.
+//! Several contexts on one thread with the same number of packets each: their cost by the number of contexts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use spin_nic::SyntheticSource;
 use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
 
-/// Bytes of a frame.
+/// Frame size in bytes.
 const SIZE: usize = 64;
-/// Frames in rotation, each a message of its own, of so many flows.
+/// Frames in rotation, each a message of its own; they belong to `FLOWS` flows.
 const FRAMES: u32 = 4096;
 const FLOWS: u32 = 512;
-/// The first context's; the others' follow.
+/// Port of the first context; the others use the following ones.
 const PORT: u16 = 9000;
-/// How many contexts there are.
+/// Numbers of contexts.
 pub const CROWDS: [u16; 5] = [1, 2, 4, 16, 64];
-/// What shares the time out between them, and what that is called.
+/// Scheduling policies and their names.
 pub const SCHEDULES: [(Schedule, &str); 2] = [(Schedule::RoundRobin, "round-robin"), (Schedule::Wlbvt, "wlbvt")];
 
-/// What all engines have in common.
+/// State shared by all engines.
 pub struct Crowd {
     loader: Arc<Loader>,
     image: Vec<u8>,
 }
 
 impl Crowd {
-    /// The handler is in `images` and run by `kind`.
+    /// Reads the handler from `images`; `kind` runs it.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -42,8 +42,8 @@ impl Crowd {
         Ok(Self { loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, "empty")? })
     }
 
-    /// Sends `packets` packets or a few more through an engine with so many contexts, whose packets arrive in turn, after as many that are
-    /// not counted. Nanoseconds per packet that was processed.
+    /// Runs at least `packets` packets through an engine with `contexts` contexts, after a warm-up of the same length.
+    /// Packets arrive for the contexts in rotation. Returns nanoseconds per processed packet.
     ///
     /// # Errors
     /// The engine fails.

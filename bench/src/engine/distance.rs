@@ -1,5 +1,5 @@
-//! How far the cores of two threads are from each other: what they hand over costs by that. The host of a virtual machine may move them
-//! together or apart from one moment to the next.
+//! Communication latency between two cores, which determines the cost of passing work between threads. The host of a
+//! virtual machine may change it at any moment by moving virtual processors.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::cores::{end, start};
 use super::lab::Failure;
 
-/// How long it is tried.
+/// Duration of the measurement.
 const TIME: Duration = Duration::from_millis(2);
-/// Between two looks at the clock.
+/// Round trips between two readings of the clock.
 const TRIPS: u32 = 64;
-/// Said once there are no more.
+/// Value that ends the measurement.
 const OVER: u32 = u32::MAX;
 
-/// Nanoseconds that a word takes from this thread to one on the second core and back.
+/// Returns the nanoseconds of a word's round trip between this thread and the second core.
 ///
 /// # Errors
 /// The other thread panicked.
@@ -45,7 +45,7 @@ pub fn round_trip() -> Result<f64, Failure> {
             word.store(said + 1, Release);
             said = until(said + 1);
         };
-        // The other one has to begin.
+        // Wait for the other thread to begin.
         trip();
         let (begun, mut trips) = (Instant::now(), 0);
         while begun.elapsed() < TIME {

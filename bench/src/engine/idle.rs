@@ -1,5 +1,5 @@
-//! What a packet waits for after a pause, by what the engine's thread does meanwhile: a client sends one through memory to the
-//! thread and polls for the answer.
+//! Latency of a packet after a pause, by the idle mode of the engine's thread. A client sends a packet through memory
+//! to the thread and polls for the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,16 +16,17 @@ use spin_nic::{Queue, TxQueue};
 use super::case::Case;
 use super::lab::{Failure, Setting};
 
-/// The modes, and how a row calls them.
+/// Idle modes and their names in rows.
 pub const MODES: [(Idle, &str); 3] = [(Idle::Spin, "spin"), (Idle::Adaptive, "adaptive"), (Idle::Sleep, "sleep")];
-/// The pauses: within an adaptive thread's patience, with what the client's own sleep takes, and beyond it.
+/// Pauses: within an adaptive thread's polling period (including the duration of the client's own sleep), and beyond
+/// it.
 pub const PAUSES: [(Duration, &str); 2] =
     [(Duration::from_micros(20), "after-20us"), (Duration::from_millis(5), "after-5ms")];
-/// Longer than any answer takes.
+/// Answer timeout; no answer takes that long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Setting {
-    /// Nanoseconds from sending to the answer of so many packets, each after such a pause: the median.
+    /// Returns the median nanoseconds from sending to the answer of `packets` packets, each after a pause.
     ///
     /// # Errors
     /// The engine cannot be started, or does not answer.
@@ -57,7 +58,7 @@ impl Setting {
     }
 }
 
-/// A packet, and the time until it is answered.
+/// Sends a packet and returns the time until its answer.
 fn exchange(far: &mut MemoryQueue, case: &Case, number: u64) -> Result<Duration, Failure> {
     let bytes = case.frames().nth(number as usize % 16).ok_or("a case without frames")?;
     let mut frame = far.allocate().ok_or("frames do not come back")?;

@@ -28,28 +28,28 @@ use spin_pspin::counts::Counts;
 use super::case::Case;
 use super::cores;
 
-/// Why a case counts for nothing.
+/// Reason why a measurement is invalid.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Open messages, and packets that wait, at a time.
+/// Limits of open messages and of waiting packets.
 pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024, dma_chunk: 1024 };
-/// Spare frames, for handlers that send copies.
+/// Spare frames for handlers that send copies.
 const SPARE: usize = 512;
-/// Portions of what is left to do that each of several threads would take if all did as much.
+/// Number of portions into which the work is divided for each thread.
 const PORTIONS: u64 = 512;
 
-/// The image of a handler in a folder.
+/// Reads the image of a handler from a folder.
 pub(super) fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     let path = images.join(name).with_extension("elf");
     std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-engine` builds it", path.display()).into())
 }
 
-/// Payload handlers that an engine has run.
+/// Returns the number of payload handlers that an engine has run.
 pub(super) fn runs(engine: &Worker) -> u64 {
     engine.statistics().counts.get(Counter::PayloadRuns)
 }
 
-/// What all threads of a case's engine have in common.
+/// State shared by all threads of a case's engine.
 pub struct Setting {
     pub(super) case: Case,
     pub(super) loader: Arc<Loader>,
@@ -57,7 +57,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The case's handlers, which are in `images`, to be run with the engine `kind`.
+    /// Reads the case's handlers from `images`; the engine `kind` runs them.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -65,13 +65,13 @@ impl Setting {
         Ok(Self { case, loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, case.image)? })
     }
 
-    /// The case's frames, in rotation.
+    /// Returns a NIC that rotates through the case's frames.
     pub(super) fn rotation(&self) -> Result<SyntheticSource, Failure> {
         let frames: Vec<_> = self.case.frames().collect();
         Ok(SyntheticSource::new(&frames, self.case.size, SPARE)?)
     }
 
-    /// The case's context, for `threads` threads with a cluster each.
+    /// Prepares the case's context for `threads` threads with one cluster each.
     pub(super) fn prepare(&self, threads: u32) -> Result<Vec<Prepared>, Failure> {
         let install = Install {
             rules: vec![Case::rule()],
@@ -90,13 +90,13 @@ impl Setting {
         Ok(parts)
     }
 
-    /// So many engines, each on a thread and a cluster of its own with its own frames, which never run out, do `packets` for each of them at the
-    /// same time, after a round that is not counted. Which of them does how many is not said: one that is kept from its core does less, as on a
-    /// NIC that has more packets than all of them can take. Nanoseconds per packet of all of them: from the first one's begin to the last one's
-    /// end, over all packets.
+    /// Runs `threads` engines in parallel, each on its own thread and cluster with its own endless frames, for
+    /// `packets` packets per engine on average. A warm-up round is not counted. The split between the engines is
+    /// dynamic: one that is preempted does less, as on a NIC with more packets than all of them can process. Returns
+    /// the time from the first begin to the last end, in nanoseconds per packet of all engines.
     ///
     /// # Errors
-    /// The context cannot be installed, the engine fails, or a packet was not processed by what the case has for it.
+    /// The context cannot be installed, the engine fails, or a packet was not processed as the case requires.
     pub fn round(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
         let (barrier, left) = (Barrier::new(threads as usize), AtomicU64::new(packets * u64::from(threads)));
         let portion = packets.div_ceil(PORTIONS);
@@ -127,14 +127,14 @@ impl Setting {
     }
 }
 
-/// Takes a portion of what is left to do, or the rest; `false` when there is nothing.
+/// Takes a portion of the remaining work, or the rest; `false` when nothing remains.
 fn take_some(left: &AtomicU64, portion: u64) -> bool {
     left.try_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(portion))).is_ok()
 }
 
 impl Setting {
-    /// One thread receives, another runs the handlers of one cluster: a round of `packets`, after one that is not counted. Nanoseconds per
-    /// packet.
+    /// Measures one receiving thread and one thread that runs the handlers of one cluster: a round of `packets` after a
+    /// warm-up round. Returns nanoseconds per packet.
     ///
     /// # Errors
     /// As [`Setting::round`].
@@ -156,7 +156,8 @@ impl Setting {
         })
     }
 
-    /// The same, where the receiving thread runs the handlers of another cluster: its local share is 75 %.
+    /// Measures as [`Setting::receive_only`] does, but the receiving thread also runs the handlers of another cluster,
+    /// with a local share of 75 %.
     ///
     /// # Errors
     /// As [`Setting::round`].
@@ -173,7 +174,7 @@ impl Setting {
         let engine = Worker::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
         let mut lab = Lab::of(self.case, engine.with_local_share(channels));
         lab.engine.link(parts.remove(0), &Limits::default())?;
-        // The other thread ends with it.
+        // The other thread ends with this one.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
             lab.engine.set_distribution(routes);
             let spent = second_round(packets, || {
@@ -189,7 +190,8 @@ impl Setting {
         })
     }
 
-    /// What `feed` returns while a thread runs the handlers of a cluster whose packets come by a channel. It is told where to lead them.
+    /// Runs `feed` while a second thread runs the handlers of a cluster whose packets arrive by a channel. `feed` gets
+    /// the routes to that cluster. Returns the result of `feed`.
     fn feeding(
         &self,
         (arrivals, queue): (PacketRx, ChannelQueue),
@@ -210,14 +212,15 @@ impl Setting {
         };
         thread::scope(|scope| {
             let handlers = cores::start(scope, 1, handlers);
-            // Whose end is the other thread's.
+            // An error here means that the other thread has ended; its own result tells why.
             let spent = told.recv().map_err(Failure::from).and_then(feed);
             cores::end(handlers)?;
             spent
         })
     }
 
-    /// A round of `packets` on one thread that has so many clusters, after one that is not counted. Nanoseconds per packet.
+    /// Runs a round of `packets` on one thread with `clusters` clusters, after a warm-up round. Returns nanoseconds per
+    /// packet.
     ///
     /// # Errors
     /// As [`Setting::round`].
@@ -229,8 +232,8 @@ impl Setting {
         Ok(spent)
     }
 
-    /// Sends `packets` packets or a few more through an engine on this thread, after `warm_up` others, and tells by how much
-    /// `watched` went up meanwhile.
+    /// Runs at least `packets` packets through an engine on this thread, after `warm_up` others. Returns the increase
+    /// of the figure `watched` during the counted packets.
     ///
     /// # Errors
     /// As [`Setting::round`].
@@ -249,7 +252,8 @@ impl Setting {
     }
 }
 
-/// Nanoseconds per packet of the second of two rounds of `packets`, made of turns of somebody who tells how many he has received so far.
+/// Returns nanoseconds per packet of the second of two rounds of `packets`. `poll` returns the number of packets
+/// received so far.
 fn second_round(packets: u64, mut poll: impl FnMut() -> Result<u64, Failure>) -> Result<f64, Failure> {
     let mut received = 0;
     let mut round = || {
@@ -263,14 +267,14 @@ fn second_round(packets: u64, mut poll: impl FnMut() -> Result<u64, Failure>) ->
     round()
 }
 
-/// What went through an engine.
+/// Counts of a run through an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Turns of the engine that it took.
+    /// Number of engine polls.
     pub polls: u64,
-    /// By how much the figure that was watched went up.
+    /// Increase of the watched figure.
     pub watched: u64,
 }
 
@@ -278,7 +282,7 @@ pub struct Passed {
 pub(super) struct Lab {
     case: Case,
     engine: Worker,
-    /// When its clock began.
+    /// Start of the engine's clock.
     start: Instant,
     packets: u64,
 }
@@ -292,7 +296,7 @@ impl Lab {
         Self::with(setting, part, clusters, |nic| Box::new(nic))
     }
 
-    /// With a NIC made of the rotation of the case's frames.
+    /// Makes an engine whose NIC rotates through the case's frames.
     pub(super) fn with(
         setting: &Setting,
         part: Prepared,
@@ -306,7 +310,7 @@ impl Lab {
         Ok(Self::of(*case, engine))
     }
 
-    /// Turns until `packets` packets or a few more have been through. Nanoseconds per packet.
+    /// Polls until at least `packets` packets were processed. Returns nanoseconds per packet.
     pub(super) fn round(&mut self, packets: u64) -> Result<f64, Failure> {
         let before = self.packets;
         let start = Instant::now();
@@ -316,14 +320,14 @@ impl Lab {
         Ok(start.elapsed().as_nanos() as f64 / (self.packets - before) as f64)
     }
 
-    /// A turn of the engine. How many packets it took in.
+    /// Polls the engine once. Returns the number of packets received.
     pub(super) fn poll(&mut self) -> Result<usize, Failure> {
         let taken = self.engine.poll(|| self.start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
     }
 
-    /// Turns until nothing comes any more. What was counted.
+    /// Polls until no packet is left. Returns the counters.
     fn finish(&mut self) -> Result<Counts, Failure> {
         while !self.engine.is_finished() || self.engine.has_tasks() {
             self.poll()?;
@@ -331,14 +335,15 @@ impl Lab {
         Ok(self.engine.statistics().counts)
     }
 
-    /// Whether every packet was processed by what the case has for it, and none was lost; else which counter says otherwise.
+    /// Checks that every packet was processed as the case requires and none was lost; the error names the counter that
+    /// differs.
     pub(super) fn verify(&self) -> Result<(), String> {
         self.case.verify(&self.engine.statistics().counts, self.packets)
     }
 }
 
 impl Case {
-    /// The same of what several threads have counted.
+    /// Checks the counters of one or several threads, added up.
     fn verify(&self, counts: &Counts, packets: u64) -> Result<(), String> {
         let expect = |counter: Counter, expected: u64, slack: u64| {
             let found = counts.get(counter);
@@ -348,13 +353,13 @@ impl Case {
                 Err(format!("{}: {found} where there should be {expected}", counter.name()))
             }
         };
-        // First: others follow from it.
+        // Checked first, since other deviations follow from faults.
         expect(Counter::Faults, 0, 0)?;
         for &counter in self.per_packet {
             expect(counter, packets, 0)?;
         }
         for &counter in self.per_message {
-            // Those that are open now may have begun and not ended.
+            // Messages that are open at the end have begun but not ended.
             let ended = packets / u64::from(self.packets.unwrap_or(1));
             expect(counter, ended, self.flows.into())?;
         }

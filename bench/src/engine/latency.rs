@@ -1,4 +1,4 @@
-//! Unloaded latency: one packet at a time through an engine that has nothing else to do.
+//! Unloaded latency: one packet at a time through an otherwise idle engine.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::clock;
 use super::cores::on_first;
 use super::lab::{Failure, Lab, Setting};
 
-/// Packets that are not counted, for each that is: caches and branch predictors learn.
+/// Warm-up packets per counted packet, which train caches and branch predictors.
 const WARM_UP: u64 = 4;
 
-/// Latencies of a round, in nanoseconds, without the cost of the clock that took them. What the engine itself reads of its
-/// clock is in them.
+/// Latencies of a round in nanoseconds, without the cost of the measurement's clock readings. They include the engine's
+/// own readings of its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Unloaded {
-    /// Half of the packets took no longer.
+    /// Median latency.
     pub median: f64,
-    /// All but a hundredth took no longer.
+    /// 99th percentile of the latency.
     pub p99: f64,
-    /// What was subtracted: two readings of the clock less one.
+    /// Subtracted cost: two readings of the clock less one.
     pub clock: f64,
 }
 
 impl Setting {
-    /// Sends `packets` packets through an idle engine, each when the one before has left it.
+    /// Sends `packets` packets through an idle engine, each after the previous one has left it.
     ///
     /// # Errors
     /// As [`Setting::round`].
     pub fn unloaded(&self, packets: u64) -> Result<Unloaded, Failure> {
-        // On a thread of its own: a thread has one executor.
+        // Runs on a thread of its own, since a thread has at most one executor.
         on_first(|| self.one_by_one(packets))
     }
 
@@ -63,11 +63,11 @@ impl Setting {
     }
 }
 
-/// A NIC on which one frame at a time arrives. Takes the time from handing it to the engine to having it back.
+/// A NIC that receives one frame at a time and measures the time from its receipt by the engine to its release.
 struct Timed {
     rotation: SyntheticSource,
     handed: Instant,
-    /// Of the last frame, in nanoseconds.
+    /// Time of the last frame in nanoseconds.
     spent: Arc<AtomicU64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured of the engine in rounds, and the tables and rows that come of it.
+//! Measurements of the engine in rounds, and their tables and rows.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,30 +19,31 @@ use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
 
-/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other and one of its own, or
-/// (`receive-only`) for that of the other alone; else each cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
+/// Thread configurations: name and number of clusters. With `pipeline`, one thread receives for a cluster of its own
+/// and for the other thread's. With `receive-only` it receives for the other thread's alone. With `run-to-completion`
+/// each cluster has a thread. With `one-thread` one thread has all of PsPIN's clusters, which is spind's default.
 const WAYS: [(&str, u32); 5] =
     [("run-to-completion", 1), ("run-to-completion", 2), (RECEIVE_ONLY, 1), (PIPELINE, 2), (ONE_THREAD, 4)];
 const RECEIVE_ONLY: &str = "receive-only";
 const PIPELINE: &str = "pipeline";
 const ONE_THREAD: &str = "one-thread";
-/// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
-/// paper, simulated at 1 GHz.
+/// Latency from HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the
+/// [`UNLOADED`] cases: PsPIN paper, simulated at 1 GHz.
 const PSPIN: [f64; 2] = [26.0, 40.0];
 
-/// Rounds of one kind, to be interleaved with others.
+/// A measurement whose rounds are interleaved with others.
 pub trait Measured {
-    /// One more round.
+    /// Runs one more round.
     ///
     /// # Errors
-    /// What is measured does not do what it should.
+    /// The measured code does not behave as required.
     fn round(&mut self) -> Result<(), Failure>;
 
-    /// The table for people and the rows for programs.
+    /// Returns the table as text and the rows for JSON.
     fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>);
 }
 
-/// The figures of so many clusters together.
+/// A row with its number of clusters.
 #[derive(Debug, Serialize)]
 pub struct OfClusters {
     #[serde(flatten)]
@@ -50,7 +51,7 @@ pub struct OfClusters {
     clusters: u32,
 }
 
-/// Of one cluster.
+/// Makes a row of one cluster.
 const fn single(row: Row) -> OfClusters {
     OfClusters { row, clusters: 1 }
 }
@@ -59,12 +60,12 @@ const fn single(row: Row) -> OfClusters {
 pub struct Crowds {
     packets: u64,
     crowd: Crowd,
-    /// By number of contexts and scheduler.
+    /// Rounds by number of contexts and scheduling policy.
     rounds: [[Vec<f64>; SCHEDULES.len()]; CROWDS.len()],
 }
 
 impl Crowds {
-    /// In rounds of `packets`.
+    /// Makes the measurement with rounds of `packets`.
     ///
     /// # Errors
     /// An image cannot be read.
@@ -101,12 +102,12 @@ impl Measured for Crowds {
 pub struct Throughput {
     packets: u64,
     cases: Vec<(Setting, [Vec<f64>; WAYS.len()])>,
-    /// Between two cores, before each round of a pipeline.
+    /// Communication latency between two cores before each round of a pipeline.
     distances: Vec<f64>,
 }
 
 impl Throughput {
-    /// Of the cases whose name contains `filter`, in rounds of `packets`.
+    /// Selects the cases whose name contains `filter`, with rounds of `packets`.
     ///
     /// # Errors
     /// An image cannot be read.
@@ -167,14 +168,14 @@ impl Measured for Throughput {
     }
 }
 
-/// Latency of packets that are alone.
+/// Latency of single packets.
 pub struct Latency {
     packets: u64,
     cases: Vec<(Setting, Vec<Unloaded>)>,
 }
 
 impl Latency {
-    /// In rounds of `packets`.
+    /// Makes the measurement with rounds of `packets`.
     ///
     /// # Errors
     /// An image cannot be read.
@@ -216,16 +217,16 @@ impl Measured for Latency {
     }
 }
 
-/// Latency of packets that come after a pause, by what the thread does meanwhile.
+/// Latency of packets after a pause, by the thread's idle mode.
 pub struct Pauses {
     packets: u64,
     setting: Setting,
-    /// By mode and pause.
+    /// Rounds by mode and pause.
     rounds: [[Vec<f64>; PAUSES.len()]; MODES.len()],
 }
 
 impl Pauses {
-    /// In rounds of `packets`.
+    /// Makes the measurement with rounds of `packets`.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -262,7 +263,7 @@ impl Measured for Pauses {
     }
 }
 
-/// What each stage of a turn costs, beside the whole turn.
+/// Cost of each stage of a poll, and of the whole poll.
 pub struct Breakdown {
     packets: u64,
     setting: Setting,
@@ -272,7 +273,7 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// In rounds of `packets`.
+    /// Makes the measurement with rounds of `packets`.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -311,7 +312,7 @@ impl Measured for Breakdown {
     }
 }
 
-/// A figure of [`Shares`], by its name in rows.
+/// A figure of [`Shares`] and its name in rows.
 type Figure = (&'static str, fn(&Shares) -> f64);
 
 const FIGURES: [Figure; 7] = [
@@ -324,14 +325,14 @@ const FIGURES: [Figure; 7] = [
     ("throughput:second", |shares| shares.throughput[1]),
 ];
 
-/// What tenants get of a thread that they share.
+/// Shares of contexts that compete for one thread.
 pub struct Tenants {
     arena: Arena,
     contests: Vec<(Contest, Vec<Shares>)>,
 }
 
 impl Tenants {
-    /// For `time` each, in each round.
+    /// Makes the measurement with `time` per engine and round.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -368,19 +369,19 @@ impl Measured for Tenants {
     }
 }
 
-/// Where tasks of one thread's packets may run.
+/// Placements of one thread's tasks.
 const PLACES: [(Placement, &str); 2] = [(Placement::Home, "home"), (Placement::Any, "overflow")];
 
-/// What a thread without packets is to one that has many.
+/// Benefit of an idle thread for a busy one.
 pub struct Overflow {
     packets: u64,
     threads: OneSided,
-    /// By loop and place.
+    /// Rounds by loop and placement.
     rounds: [[Vec<f64>; PLACES.len()]; LOOPS.len()],
 }
 
 impl Overflow {
-    /// In rounds of `packets` whose handlers take the longest, and of more that take less.
+    /// Makes the measurement with rounds of `packets` for the longest handlers, and of more for shorter ones.
     ///
     /// # Errors
     /// The image cannot be read.

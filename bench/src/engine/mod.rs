@@ -1,15 +1,15 @@
-//! What a packet costs the engine, from the NIC's queue to the NIC's queue, in memory.
+//! Cost of a packet in the engine, from the NIC's receive queue to its transmit queue, in memory.
 //!
-//! * [`case`]: which handlers on which frames.
+//! * [`case`]: handlers and frames.
 //! * [`lab`]: engines with one case's context, and rounds of them.
 //! * [`latency`]: one packet at a time.
 //! * [`idle`]: a packet after a pause.
-//! * [`stages`]: what each stage of a turn costs.
-//! * [`shares`]: what tenants get of a thread that they share.
-//! * [`overflow`]: a thread with packets and one without.
-//! * `cores`: where each thread runs.
-//! * [`clock`], [`distance`]: what reading the clock costs, and from one core to another.
-//! * [`measured`]: all of these in rounds, their tables and rows.
+//! * [`stages`]: cost of each stage of a poll.
+//! * [`shares`]: shares of contexts on one thread.
+//! * [`overflow`]: a busy thread and an idle one.
+//! * `cores`: cores of the threads.
+//! * [`clock`], [`distance`]: cost of reading the clock, and latency between two cores.
+//! * [`measured`]: all measurements in rounds, with their tables and rows.
 
 pub mod case;
 pub mod clock;

@@ -1,4 +1,5 @@
-//! One thread's packets with another thread that has none: what is gained when payload tasks overflow to it, by how long they take.
+//! A thread with packets and an idle thread: the gain when payload tasks overflow to the idle one, by the duration of
+//! the tasks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,23 +21,23 @@ use super::cores;
 use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
 
-/// Bytes of a frame.
+/// Frame size in bytes.
 const SIZE: usize = 64;
-/// Frames in rotation, each a message of its own, of so many flows.
+/// Frames in rotation, each a message of its own; they belong to `FLOWS` flows.
 const FRAMES: u32 = 4096;
 const FLOWS: u32 = 512;
 const PORT: u16 = 9999;
-/// Turns of a handler's loop, of which a pass runs eight; and what that is called.
+/// Loop iterations of a handler, eight of them per pass, and their names.
 pub const LOOPS: [(u32, &str); 5] = [(2_000, "2k"), (4_000, "4k"), (8_000, "8k"), (32_000, "32k"), (128_000, "128k")];
 
-/// A thread with packets, and one without.
+/// A thread with packets and an idle one.
 pub struct OneSided {
     loader: Arc<Loader>,
     image: Vec<u8>,
 }
 
 impl OneSided {
-    /// The handler is in `images` and run by `kind`.
+    /// Reads the handler from `images`; `kind` runs it.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -44,8 +45,9 @@ impl OneSided {
         Ok(Self { loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, "spin")? })
     }
 
-    /// Sends `packets` packets whose handlers' loops take `polls` through one thread's engine, after half as many that are not counted;
-    /// with [`Placement::Any`] their tasks may overflow to the other. Nanoseconds per packet.
+    /// Runs `packets` packets through one thread's engine, after a warm-up of half as many; the handlers' loops take
+    /// `polls` iterations. With [`Placement::Any`] the tasks may overflow to the other thread. Returns nanoseconds per
+    /// packet.
     ///
     /// # Errors
     /// An engine fails, or packets were lost.
@@ -84,13 +86,13 @@ impl OneSided {
     }
 }
 
-/// What went through an engine.
+/// Counts of an engine.
 struct Sent {
-    /// Per packet, of those that count.
+    /// Nanoseconds per counted packet.
     nanoseconds: f64,
-    /// Packets in all.
+    /// Packets in total, including the warm-up.
     taken: u64,
-    /// Payload handlers run here.
+    /// Payload handlers run by this engine.
     run: u64,
 }
 
@@ -107,7 +109,7 @@ fn send(mut engine: Worker, packets: u64) -> Result<Sent, Failure> {
     let (begun, mut taken) = (Instant::now(), polls(&mut engine, packets)?);
     engine.close();
     while engine.has_tasks() {
-        // What was received and had to wait counts when it is let in.
+        // A packet that had to wait counts when it is admitted.
         taken += engine.poll(|| start.elapsed())? as u64;
     }
     let nanoseconds = begun.elapsed().as_nanos() as f64 / taken as f64;

@@ -1,8 +1,9 @@
-//! What two tenants get of one thread that has more to do than it can: shares of time and of packets, by scheduler.
+//! Shares of time and of packets of two tenants on one overloaded thread, by scheduling policy. A tenant is a context.
 //!
-//! Packets of both arrive in turn, without end. The first tenant's handlers are short; the second one's are as short, ten
-//! times as long, or never end but by their watchdog. What a tenant gets is compared with what it gets when it is alone, on an
-//! engine of its own: the engines take turns on one thread, so that whatever else the machine does costs all of them alike.
+//! Packets of both arrive alternately without end. The first tenant's handlers are short. Those of the second are
+//! equally short, ten times as long, or endless until the watchdog ends them. A tenant's throughput is compared with
+//! its throughput alone on an engine of its own. The engines run alternately on one thread, so other load of the
+//! machine affects all of them equally.
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,36 +26,36 @@ use super::cores::on_first;
 use super::lab::{Failure, SIZES, read};
 use crate::wire::{Ipv4, UDP, datagram, ethernet};
 
-/// Bytes of a frame.
+/// Frame size in bytes.
 const SIZE: usize = 64;
-/// Frames in rotation, of all tenants: more of them would make each dearer.
+/// Frames in rotation over all tenants; more frames would make each packet more expensive.
 const FRAMES: u32 = 4096;
-/// Messages of all tenants at a time.
+/// Open messages over all tenants.
 const FLOWS: u32 = 512;
-/// Processor time that an engine has until the next one does.
+/// Processor time of an engine's slice.
 const SLICE: Duration = Duration::from_millis(5);
-/// Ports of the tenants.
+/// UDP ports of the tenants.
 const PORTS: [u16; 2] = [9998, 9999];
-/// Microseconds until the watchdog ends what does not end.
+/// Watchdog limit in microseconds.
 const WATCHDOG_US: u64 = 100;
-/// No handlers run as long as this between two looks at the clock: the thread was off its core.
+/// Gap between two clock readings that is longer than any handler run; the thread was preempted.
 const OFF: Duration = Duration::from_micros(WATCHDOG_US * 12);
-/// Turns of a short handler's loop, of which a pass runs eight: one or two microseconds.
+/// Loop iterations of a short handler, eight of them per pass: one or two microseconds.
 const SHORT: u32 = 16_000;
 
-/// What the second tenant's handlers do.
+/// Behaviour of the second tenant's handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greed {
-    /// As much as the first one's.
+    /// As long as the first tenant's.
     Equal,
-    /// Ten times as much.
+    /// Ten times as long.
     Tenfold,
-    /// They never end.
+    /// Endless.
     Endless,
 }
 
 impl Greed {
-    /// All, the most modest first.
+    /// All variants, the shortest first.
     pub const ALL: [Self; 3] = [Self::Equal, Self::Tenfold, Self::Endless];
 
     const fn rounds(self) -> u32 {
@@ -66,19 +67,19 @@ impl Greed {
     }
 }
 
-/// Two tenants under one scheduler.
+/// Two tenants under one scheduling policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
-    /// Who shares the time out.
+    /// Scheduling policy.
     pub schedule: Schedule,
-    /// The tenants' weights.
+    /// Weights of the tenants.
     pub weights: [u32; 2],
-    /// What the second one does.
+    /// Behaviour of the second tenant.
     pub greed: Greed,
 }
 
 impl Contest {
-    /// Every scheduler with every weight and handler.
+    /// Returns every combination of policy, weights and behaviour.
     pub fn all() -> impl Iterator<Item = Self> {
         let schedules = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt];
         schedules.into_iter().flat_map(|schedule| {
@@ -101,38 +102,38 @@ impl fmt::Display for Contest {
     }
 }
 
-/// What a tenant has when it is alone.
+/// Figures of a tenant that runs alone.
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     /// Packets per nanosecond of processor time.
     rate: f64,
-    /// Nanoseconds that the loop of one handler takes: by how much a packet takes longer than one whose loop has no turn.
+    /// Nanoseconds of one handler's loop: the difference to a packet whose loop has no iterations.
     handler: f64,
 }
 
-/// What the tenants got of each other's company.
+/// Figures of two tenants that run together.
 #[derive(Clone, Copy, Debug)]
 pub struct Shares {
-    /// Of the handlers' time.
+    /// Shares of the handlers' time.
     pub time: [f64; 2],
-    /// Of the packets that were processed.
+    /// Shares of the processed packets.
     pub packets: [f64; 2],
-    /// How evenly time is shared, measured in weights: 1 when each has what its weight says.
+    /// Jain's fairness index of the time shares divided by the weights: 1 when each tenant has its weight's share.
     pub jain: f64,
-    /// Each one's throughput, of its weight's part of what it is alone.
+    /// Throughput of each tenant relative to its weight's part of its throughput alone.
     pub throughput: [f64; 2],
 }
 
-/// What all engines have in common.
+/// State shared by all engines.
 pub struct Arena {
     loader: Arc<Loader>,
     image: Vec<u8>,
-    /// How long each measurement takes; half as long goes before it and is not counted.
+    /// Duration of each measurement; a warm-up of half that time precedes it.
     time: Duration,
 }
 
 impl Arena {
-    /// The handler is in `images` and run by `kind`; each measurement takes `time`.
+    /// Reads the handler from `images`, which `kind` runs; each measurement takes `time`.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -140,7 +141,7 @@ impl Arena {
         Ok(Self { loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, "spin")?, time })
     }
 
-    /// Two tenants of these `weights`, with the second one of each [`Greed`].
+    /// Measures two tenants of these `weights`, with each [`Greed`] of the second one.
     ///
     /// # Errors
     /// An engine fails, or runs no handler.
@@ -164,7 +165,7 @@ impl Arena {
         if alone.iter().any(|alone| alone.rate <= 0.0) {
             return Err("a tenant alone ran no handler".into());
         }
-        // Long loops are measured better than short ones.
+        // A long loop is measured more precisely than a short one.
         alone[Greed::Equal as usize].handler = alone[Greed::Tenfold as usize].handler / 10.0;
         let modest = alone[Greed::Equal as usize];
         let shares: Vec<_> = together
@@ -179,7 +180,7 @@ impl Arena {
         Greed::ALL.into_iter().map(game).collect()
     }
 
-    /// An engine with these tenants, each with port, weight and turns of its handlers' loop.
+    /// Makes an engine with these tenants: port, weight and loop iterations of the handlers.
     fn game(&self, schedule: Schedule, tenants: &[(u16, u32, u32)]) -> Result<Game, Failure> {
         let each = |all: u32| all / tenants.len() as u32;
         let of_flow = |flow| tenants.iter().map(move |&(port, _, rounds)| frame(port, flow, rounds));
@@ -204,7 +205,7 @@ impl Arena {
 }
 
 impl Shares {
-    /// What `tallies` are for tenants of these weights, which have so much when they are `alone`.
+    /// Computes the figures from `tallies`, given the tenants' weights and their figures when `alone`.
     fn new(weights: [u32; 2], alone: [Alone; 2], tallies: &[Tally]) -> Self {
         let each = [0, 1];
         let weights = weights.map(f64::from);
@@ -220,16 +221,16 @@ impl Shares {
     }
 }
 
-/// An engine, and what is counted of it.
+/// An engine and its counts.
 struct Game {
     engine: Worker,
-    /// Of processor time.
+    /// Processor time used.
     spent: Duration,
-    /// Handlers of each tenant when counting began.
+    /// Handler runs of each tenant when counting began.
     before: Vec<u64>,
 }
 
-/// Each runs for so long, in slices.
+/// Runs each engine for `time`, alternately in slices.
 fn take_turns(games: &mut [&mut Game], time: Duration, clock: &Clock) -> Result<(), Failure> {
     for _ in 0..time.div_duration_f64(SLICE).ceil() as u64 {
         for game in &mut *games {
@@ -239,8 +240,8 @@ fn take_turns(games: &mut [&mut Game], time: Duration, clock: &Clock) -> Result<
     Ok(())
 }
 
-/// A clock that stands still while the thread is off its core: on a machine that has other things to do, handlers would be charged
-/// for them. The kernel's clock of that kind is too slow to be read between handlers.
+/// A clock that stops while the thread is preempted; otherwise handlers would be charged for other load of the machine.
+/// The kernel's clock of that kind is too slow to be read between handlers.
 struct Clock {
     read: Cell<Instant>,
     now: Cell<Duration>,
@@ -264,12 +265,12 @@ impl Clock {
 }
 
 impl Game {
-    /// A slice.
+    /// Runs one slice.
     fn run(&mut self, clock: &Clock) -> Result<(), Failure> {
         let (before, mut spent) = (processor_time(), Duration::ZERO);
         while spent < SLICE {
-            // The processor's time takes a system call: read after each turn it would cost short turns, which tenants that share have,
-            // more than long ones.
+            // Reading the processor time takes a system call. Read after each poll, it would cost short polls, which
+            // tenants that share have, more than long ones.
             let (begun, left) = (Instant::now(), SLICE - spent);
             while begun.elapsed() < left {
                 self.engine.poll(|| clock.now())?;
@@ -280,7 +281,7 @@ impl Game {
         Ok(())
     }
 
-    /// Counts from here on.
+    /// Begins counting.
     fn begin(&mut self) {
         (self.spent, self.before) = (Duration::ZERO, runs(&self.engine));
     }
@@ -291,29 +292,29 @@ impl Game {
     }
 }
 
-/// What was counted of a tenant.
+/// Counts of a tenant.
 #[derive(Clone, Copy)]
 struct Tally {
     packets: u64,
-    /// Packets per nanosecond of processor time: what else the machine does counts for nothing.
+    /// Packets per nanosecond of processor time, which excludes other load of the machine.
     rate: f64,
 }
 
-/// What this thread has had of its processor.
+/// Returns the processor time used by this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // It begins at 0 with the thread.
+    // The clock begins at 0 with the thread.
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Handlers of each tenant so far.
+/// Returns the handler runs of each tenant so far.
 fn runs(engine: &Worker) -> Vec<u64> {
     let name = Counter::PayloadRuns.name();
     let of = |counters: Vec<(String, u64)>| counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, n)| n);
     engine.context_infos().into_iter().map(|info| of(info.counters)).collect()
 }
 
-/// A datagram whose handler's loop turns `rounds` times.
+/// Makes a datagram whose handler's loop runs `rounds` iterations.
 pub(super) fn frame(port: u16, flow: u32, rounds: u32) -> Vec<u8> {
     let mut content = [0; SIZE - 42];
     content[..4].copy_from_slice(&rounds.to_le_bytes());

@@ -1,7 +1,7 @@
-//! What each stage of a turn costs: the engine's own parts, called as the turn calls them, but a whole batch at a time from one
-//! stage to the next. So the clock is read once per batch and stage, and never per packet. What the turn costs beyond the
-//! sum of these is counters, the scheduler, clocks and latencies; or it is less, where processors overlap what the turn
-//! interleaves.
+//! Cost of each stage of a poll. The engine's own parts are called as in a poll, but a whole batch passes one stage
+//! before the next. The clock is therefore read once per batch and stage, never per packet. The difference between the
+//! whole poll and the sum of the stages is due to counters, the scheduler, clocks and latencies. It may be negative,
+//! since the processor overlaps the stages that a poll interleaves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,22 +27,22 @@ use super::clock;
 use super::cores::on_first;
 use super::lab::{Failure, SIZES, Setting};
 
-/// The stages, in order, as rows name them.
+/// The stages in order, named as in rows.
 pub const STAGES: [&str; 6] =
     ["stage:receive", "stage:match", "stage:message", "stage:run", "stage:feedback", "stage:send"];
-/// The variant of what the whole turn costs beyond the stages.
+/// Variant name of the difference between the whole poll and the stages.
 pub const OTHER: &str = "stage:other";
 const HOME: HpuId = HpuId { cluster: 0, hpu: 0 };
 const SLOT: Slot = Slot(0);
 
 impl Setting {
-    /// Nanoseconds per packet of each of the [`STAGES`], of `packets` packets or a few more after as many that are not counted.
-    /// For cases with nothing but a payload handler, which sends nothing.
+    /// Returns nanoseconds per packet of each of the [`STAGES`], over at least `packets` packets after a warm-up of the
+    /// same length. The case must have a payload handler only, which sends nothing.
     ///
     /// # Errors
-    /// The context cannot be made, or a packet is not processed as the case says.
+    /// The context cannot be made, or a packet is not processed as the case requires.
     pub fn stages(&self, packets: u64) -> Result<[f64; STAGES.len()], Failure> {
-        // On a thread of its own: a thread has one executor.
+        // Runs on a thread of its own, since a thread has at most one executor.
         let round = || {
             let mut bench = Bench::new(self)?;
             bench.round(packets)?;
@@ -118,7 +118,7 @@ impl Bench {
         Ok(spent.map(|spent| spent.saturating_sub(clock).as_nanos() as f64 / done as f64))
     }
 
-    /// A batch, through all stages. How many packets it had.
+    /// Passes a batch through all stages. Returns its number of packets.
     fn batch(&mut self, spent: &mut [Duration; STAGES.len()]) -> Result<usize, Failure> {
         let start = Instant::now();
         let mut last = start;
@@ -146,7 +146,7 @@ impl Bench {
         Ok(count)
     }
 
-    /// Of a case in which no packet waits.
+    /// Finds the messages of a case in which no packet waits.
     fn find_messages(&mut self, now: u64) -> Result<(), Failure> {
         while let Some((frame, found)) = self.inbound.take() {
             let (SLOT, last) = (found.owner, found.end_of_message) else {
@@ -162,7 +162,7 @@ impl Bench {
         Ok(())
     }
 
-    /// How many handlers returned.
+    /// Runs the handlers, and returns the number of those that returned.
     fn run(&mut self) -> usize {
         let spec = TaskSpec {
             handler: self.handler,
@@ -198,12 +198,12 @@ impl Bench {
     }
 }
 
-/// A packet that does not wait for its task.
+/// A packet whose task runs at once.
 struct Passing {
     frame: Frame,
     mpq: MpqId,
     message: u64,
-    /// It is its message's last.
+    /// Whether the packet is the last of its message.
     last: bool,
 }
 

@@ -8,7 +8,7 @@ use super::case::{BREAKDOWN, UNLOADED};
 use super::lab::Setting;
 use super::shares::{Arena, Greed};
 
-/// A folder with the images of testing handlers.
+/// Makes a folder with the images of test handlers.
 fn images(names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in names {
@@ -32,7 +32,7 @@ fn a_lone_packet_is_released_by_the_turn_it_arrives_in() {
 fn every_packet_goes_through_all_stages() {
     let images = images(&["empty"]);
     let setting = Setting::new(BREAKDOWN, images.path(), Kind::Jit).expect("an image");
-    // More than there are frames: they come again.
+    // More packets than frames, so that frames repeat.
     assert!(setting.stages(10_000).expect("every handler returns").iter().all(|stage| *stage >= 0.0));
 }
 

@@ -1,24 +1,24 @@
-//! What is measured: a handler on packets of one size.
+//! Cases: a handler on packets of one size.
 
 use std::fmt;
 
 /// Frame sizes in bytes, without check sequence.
 pub const SIZES: [usize; 4] = [64, 512, 1024, 2048];
 
-/// A handler of the paper's §IV-C, or one of the two that bound the rest from below.
+/// A handler of the paper's §IV-C, or one of two that bound the others from below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handler {
     /// Does nothing.
     Empty,
     /// Sends the packet back.
     Pingpong,
-    /// Looks the source up and rewrites a port.
+    /// Looks up the source and rewrites a port.
     Filtering,
     /// Answers from a set-associative cache.
     Kvstore,
     /// Scatters the payload over host memory.
     StridedDdt,
-    /// Sums the payload up.
+    /// Sums the payload.
     Aggregate,
     /// Adds the payload to a vector.
     Reduce,
@@ -27,7 +27,7 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// All of them, the cheapest first.
+    /// All handlers, the cheapest first.
     pub const ALL: [Self; 8] = [
         Self::Empty,
         Self::Pingpong,
@@ -39,7 +39,7 @@ impl Handler {
         Self::Histogram,
     ];
 
-    /// Its name in cases.
+    /// Returns the name in cases.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Handler {
         }
     }
 
-    /// Its name as an image and as a native function.
+    /// Returns the name as an image and as a native function.
     #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
@@ -64,17 +64,17 @@ impl Handler {
     }
 }
 
-/// A handler on packets of one size; shown as `NAME/SIZE`.
+/// A handler on packets of one size, displayed as `NAME/SIZE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The handler.
+    /// Handler to run.
     pub handler: Handler,
-    /// Bytes of each frame.
+    /// Frame size in bytes.
     pub size: usize,
 }
 
 impl Case {
-    /// Every handler on every size.
+    /// Returns every handler with every size.
     pub fn all() -> impl Iterator<Item = Self> {
         Handler::ALL.into_iter().flat_map(|handler| SIZES.map(|size| Self { handler, size }))
     }

@@ -1,21 +1,22 @@
-//! Commands as they are recorded, by devices of guests and by native twins alike: each send; of copies to host memory how many, since what
-//! was copied is there to be compared.
+//! Recorded commands, from the devices of guests and from native versions alike. Each send is recorded. Copies to host
+//! memory are only counted, since the copied bytes can be compared.
 
-/// Sends a [`Log`] remembers, of a batch that issues no more: `SENDS` in `bench/native/native.h`.
+/// Maximum number of sends in a [`Log`]; a batch issues no more. `SENDS` in `bench/native/native.h`.
 pub const SENDS: usize = 4096;
 
-/// A frame that is sent: `struct send` in `bench/native/native.h`.
+/// A sent frame: `struct send` in `bench/native/native.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Send {
-    /// Where it is: the variant's own address, see [`Send::relative`].
+    /// Address of the frame, specific to the variant; see [`Send::relative`].
     pub from: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl Send {
-    /// The same with an offset in the packet windows, of which the first is at `packets`, to be compared between variants.
+    /// Replaces the address by an offset from the first packet window, which is at `packets`, so that variants can be
+    /// compared.
     #[must_use]
     pub const fn relative(self, packets: u64) -> Self {
         Self { from: self.from.wrapping_sub(packets), ..self }
@@ -26,14 +27,14 @@ impl Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Copies {
-    /// How many.
+    /// Number of copies.
     pub count: u64,
-    /// Their bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 impl Copies {
-    /// Counts more of them.
+    /// Adds copies.
     #[inline]
     pub const fn add(&mut self, count: u64, bytes: u64) {
         self.count += count;
@@ -45,20 +46,20 @@ impl Copies {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Log {
-    /// Copies.
+    /// Copies to host memory.
     pub copies: Copies,
     count: u64,
     sends: [Send; SENDS],
 }
 
 impl Log {
-    /// An empty log.
+    /// Makes an empty log.
     #[must_use]
     pub fn new() -> Box<Self> {
         Box::new(Self { copies: Copies::default(), count: 0, sends: [Send::default(); SENDS] })
     }
 
-    /// Forgets all commands.
+    /// Removes all commands.
     pub const fn clear(&mut self) {
         (self.copies, self.count) = (Copies { count: 0, bytes: 0 }, 0);
     }
@@ -70,14 +71,14 @@ impl Log {
         self.count += 1;
     }
 
-    /// How many commands there were.
+    /// Returns the number of commands.
     #[must_use]
     #[inline]
     pub const fn commands(&self) -> u64 {
         self.copies.count + self.count
     }
 
-    /// The sends; `None` when there were more than are remembered.
+    /// Returns the sends; `None` when there were more than the log can hold.
     #[must_use]
     pub fn sends(&self) -> Option<&[Send]> {
         self.sends.get(..usize::try_from(self.count).ok()?)

@@ -1,14 +1,14 @@
-//! The device page of the bench: commands are recorded, copies to host memory done at once.
+//! The bench's device page: records commands and copies to host memory at once.
 
 use super::command::{Log, Send};
 use hpu_vm::{Device, Trap, View};
 use spin_abi::command::{Command, Direction, Source, Status};
 use spin_abi::fault::Cause;
 
-/// Where handlers are told host memory is.
+/// Address of host memory, as told to handlers.
 pub const HOST_BASE: u64 = 0x7000_0000_0000;
 
-/// The page, as the tasks of a batch see it.
+/// The device page of a batch of tasks.
 pub struct Page<'d> {
     log: &'d mut Log,
     host: &'d mut [u8],
@@ -17,19 +17,19 @@ pub struct Page<'d> {
 const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
 
 impl<'d> Page<'d> {
-    /// A page that records into `log` and copies to `host`.
+    /// Makes a page that records into `log` and copies to `host`.
     pub const fn new(log: &'d mut Log, host: &'d mut [u8]) -> Self {
         Self { log, host }
     }
 
-    /// Moves nothing when either side is not there in full.
+    /// Copies bytes, unless source or destination is partly out of bounds.
     #[inline(always)]
     fn copy(&mut self, view: &View<'_>, nic: u32, host: u64, length: u32) {
-        // What is before host memory is far behind it then.
+        // The wrapped offset of an address below host memory is out of bounds.
         let offset = usize::try_from(host.wrapping_sub(HOST_BASE)).unwrap_or(usize::MAX);
         let target = self.host.get_mut(offset..).and_then(|rest| rest.get_mut(..length as usize));
         if let Some(target) = target {
-            // What may not be read is not copied, and that is missed when host memory is compared.
+            // An unreadable source is not copied; the comparison of host memory then fails.
             let _ = view.copy_out(nic, target);
         }
     }
@@ -44,7 +44,7 @@ impl Device for Page<'_> {
         Err(BAD)
     }
 
-    /// Carries out the commands that the measured handlers issue, no others.
+    /// Carries out the commands that the measured handlers issue; others are refused.
     #[inline(always)]
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         match command {

@@ -1,4 +1,4 @@
-//! The interpreter on an image: each packet in its own view of exactly the bytes a task may touch.
+//! An image in the interpreter. Each packet gets a view of exactly the bytes that its task may access.
 
 use super::command::Log;
 use super::device::{HOST_BASE, Page};
@@ -10,18 +10,18 @@ use spin_abi::map::{DRIVER_BASE, Machine, STACK_WINDOW};
 use spin_abi::regs;
 use std::ops::Range;
 
-/// The machine whose addresses are used.
+/// Machine whose addresses are used.
 pub const MACHINE: Machine = Machine::PSPIN;
-/// Guest address of the first packet window. All windows fit between here and program memory.
+/// Guest address of the first packet window. All windows fit between it and program memory.
 pub const PACKETS_BASE: u32 = MACHINE.l2_packet_base;
 
 const TASK_BYTES: usize = (regs::TASK_END - regs::TASK_FIRST) as usize;
-/// Bytes of `handler_args_t` at the top of the stack.
+/// Size of `handler_args_t` at the top of the stack, in bytes.
 const ARGS: u32 = 16;
-/// More than any handler here needs for a packet.
+/// Instruction limit, more than any handler here needs for a packet.
 const INSTRUCTIONS: u64 = 1_000_000;
 
-/// An image, interpreted.
+/// An interpreted image.
 #[derive(Debug)]
 pub struct Interp {
     image: Image,
@@ -39,7 +39,7 @@ impl Interp {
     /// Loads the image's payload handler for the work's packets.
     ///
     /// # Errors
-    /// The image is none.
+    /// The bytes are not a valid image.
     ///
     /// # Panics
     /// The image has no payload handler.
@@ -60,14 +60,14 @@ impl Interp {
     }
 }
 
-/// What of the task's description is the same for every packet.
+/// Returns the part of the task description that is equal for all packets.
 fn task_registers(image: &Image, work: &Work) -> [u8; TASK_BYTES] {
     let mut task = [0; TASK_BYTES];
     describe(image, work, |register, value| set(&mut task, register, value));
     task
 }
 
-/// Tells the task registers that are the same for every packet.
+/// Sets the task registers that are equal for all packets.
 pub(super) fn describe(image: &Image, work: &Work, mut set: impl FnMut(u32, u32)) {
     let size = |bytes: usize| u32::try_from(bytes).expect("less than 4 GiB");
     set(regs::HANDLER_MEM_ADDR, image.handler_mem_end());
@@ -85,7 +85,7 @@ fn set(task: &mut [u8; TASK_BYTES], register: u32, value: u32) {
     task[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// `a0` and `sp` point at the arguments at the top of the stack.
+/// Sets `a0` and `sp` to the arguments at the top of the stack.
 fn begin(hart: &mut Hart, stack: &mut [u8], entry: u32) {
     let args = MACHINE.stack_base(0, 0) + STACK_WINDOW - ARGS;
     let words = [DRIVER_BASE + regs::TASK_FIRST, 0, 0, 0];
@@ -95,7 +95,7 @@ fn begin(hart: &mut Hart, stack: &mut [u8], entry: u32) {
     hart.begin(entry, args, args);
 }
 
-/// What one task may touch: its packet at `packet_at` and all that is there for every task.
+/// Memory of one task: its packet at `packet_at`, and the memory common to all tasks.
 struct Windows<'w> {
     packet_at: u32,
     packet: &'w mut [u8],

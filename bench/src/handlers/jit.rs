@@ -1,4 +1,4 @@
-//! The translator on an image, with the home cluster's atomics and the watchdog on, as the engine runs handlers.
+//! An image in the translator, with the home cluster's atomics and the watchdog enabled, as the engine runs handlers.
 
 use super::command::Log;
 use super::device::{HOST_BASE, Page};
@@ -15,10 +15,10 @@ use std::error::Error;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Microseconds a handler may run.
+/// Time limit of a handler in microseconds.
 const TIME_LIMIT: u64 = 10_000;
 
-/// An image, translated.
+/// A translated image.
 #[derive(Debug)]
 pub struct Jit {
     executor: Rc<Executor>,
@@ -37,7 +37,7 @@ impl Jit {
     /// Loads and translates the image's payload handler for the work's packets.
     ///
     /// # Errors
-    /// The image is none, or there is no memory for it.
+    /// The bytes are not a valid image, or memory cannot be allocated.
     pub fn new(executor: Rc<Executor>, elf: &[u8], work: &Work, checks: Checks) -> Result<Self, Box<dyn Error>> {
         let image = Image::load(elf, &MACHINE)?;
         let entry = image.handler(Kind::Payload).ok_or("no handler on packets")?;
@@ -53,12 +53,12 @@ impl Jit {
     }
 }
 
-/// How the home cluster's handlers are translated.
+/// Returns the options with which the home cluster's handlers are translated.
 pub(super) fn options(checks: Checks) -> Options {
     Options { checks, atomics: Atomics::Home, described: true, ..Options::default() }
 }
 
-/// All that the tasks may touch.
+/// Makes the memory that the tasks may access.
 fn space(image: &Image, work: &Work) -> Result<Space, Box<dyn Error>> {
     let mut space = Space::new()?;
     let len = |bytes: usize| u32::try_from(bytes).expect("less than 4 GiB");
@@ -83,7 +83,7 @@ fn space(image: &Image, work: &Work) -> Result<Space, Box<dyn Error>> {
     Ok(space)
 }
 
-/// What of the task's description is the same for every packet.
+/// Returns the part of the task description that is equal for all packets.
 fn block(image: &Image, work: &Work) -> TaskBlock {
     let mut block = TaskBlock::new(MACHINE.stack_base(0, 0) + STACK_WINDOW, 0, 0, 0);
     super::interp::describe(image, work, |register, value| block.set(register, value));
@@ -98,7 +98,7 @@ impl Runner for Jit {
     fn publish_state(&mut self) {
         let parts = self.memory.parts();
         let view = self.slot.view();
-        // Work without a memory has no place for it either.
+        // Work without handler memory has no region for it either.
         let _ = view.copy_in(self.handler_base, parts.handler);
         let _ = view.copy_in(MACHINE.scratchpad_base(0), parts.scratchpad);
     }
@@ -127,7 +127,8 @@ impl Runner for Jit {
 
     fn run(&mut self, packets: Range<usize>) -> Result<(), String> {
         let memory = self.memory.parts();
-        // Copies that are not made without it are missed when host memory is compared.
+        // The page has no host memory, since copies use `host` below. A copy by the page is lost and fails the
+        // comparison of host memory.
         let mut page = Page::new(&mut self.log, &mut []);
         let stack_end = MACHINE.stack_base(0, 0) + STACK_WINDOW;
         let task = Task {
@@ -146,7 +147,7 @@ impl Runner for Jit {
         self.executor.bind(&mut self.slot, &task, &mut page, |bound| {
             let at = |packet: usize| PACKETS_BASE + u32::try_from(packet).expect("few packets") * stride;
             let (mut packet_at, end) = (at(packets.start), at(packets.end));
-            // Without the packet's number, which would be kept beside its address for each.
+            // The loop counts addresses only; a packet number would need another register.
             while packet_at != end {
                 let changed = [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)];
                 if !bound.returns(block, changed, None) && bound.exit() != Exit::Finished {

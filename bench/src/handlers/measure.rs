@@ -1,4 +1,4 @@
-//! Rounds: every variant runs on all packets, turn by turn, and what it did is compared with what must come of it.
+//! Rounds: the variants run alternately on all packets, and their results are compared with the expected ones.
 
 use super::command::{Copies, Send};
 use super::reference::{Commands, Expected};
@@ -6,52 +6,52 @@ use super::runner::Runner;
 use super::work::{PACKETS, Work};
 use std::time::{Duration, Instant};
 
-/// Times a round goes through all packets. The last one is timed: by then caches and branch predictors know the state, as
-/// in a NIC that has been at it for a while.
+/// Number of times a round goes through all packets. The last one is timed: by then caches and branch predictors are
+/// warm, as in a NIC under continuous load.
 pub const LAPS: usize = 2;
 
-/// Packets that are placed, then run, at once. They stay in the second-level cache in between, and the clock is read
-/// seldom enough not to show.
+/// Packets that are placed and then run together. They stay in the second-level cache in between, and the clock is read
+/// rarely enough not to affect the figures.
 pub const BATCH: usize = 256;
 
-/// Why a round counts for nothing.
+/// Reason why a round is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A handler did not return.
     #[error("{0}")]
     Ended(String),
-    /// More sends than the log remembers.
+    /// More sends than the log can hold.
     #[error("too many sends in packets {0} and following")]
     TooManySends(usize),
-    /// Other sends than expected.
+    /// The sends differ from the expected ones.
     #[error("the sends of packets {packet} and following differ: {found:?} where there should be {expected:?}")]
     Sends {
         /// First packet of the batch.
         packet: usize,
-        /// The first one that is wrong; `None`: missing.
+        /// First wrong send; `None`: a send is missing.
         found: Option<Send>,
-        /// What it should be; `None`: there should be none.
+        /// Expected send; `None`: none is expected.
         expected: Option<Send>,
     },
-    /// Other copies to host memory than expected.
+    /// The copies to host memory differ from the expected ones.
     #[error("packets {packet} and following copied {found:?} to host memory, not {expected:?}")]
     Copies {
         /// First packet of the batch.
         packet: usize,
-        /// What was copied.
+        /// Copies found.
         found: Copies,
-        /// What should have been.
+        /// Copies expected.
         expected: Copies,
     },
-    /// Other bytes than expected.
+    /// Memory contents differ from the expected ones.
     #[error("the {0} differ from what they should be")]
     Memory(&'static str),
 }
 
-/// A round of one variant: all laps, from the state the work begins with. Nanoseconds per packet.
+/// Runs a round of one variant: all laps, from the work's initial state. Returns nanoseconds per packet.
 ///
 /// # Errors
-/// It did anything else than expected.
+/// The results differ from the expected ones.
 pub fn round(work: &Work, runner: &mut dyn Runner, expected: &mut Expected) -> Result<f64, Failure> {
     runner.memory().reset(work);
     runner.publish_state();

@@ -1,9 +1,9 @@
-//! The bytes that handlers read and write: packet windows, handler memory, scratchpad, host memory.
+//! Memory that handlers read and write: packet windows, handler memory, scratchpad, host memory.
 
 use super::work::Work;
 use std::ops::{Deref, DerefMut};
 
-/// A cache line: where a buffer starts on one, figures do not depend on the allocator.
+/// Cache line size. A buffer that starts at a line gives figures that do not depend on the allocator.
 const LINE: usize = 64;
 
 /// Zeroed bytes that start at a cache line.
@@ -15,7 +15,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `len` zeroes.
+    /// Makes a buffer of `len` zeroes.
     #[must_use]
     pub fn new(len: usize) -> Self {
         let bytes = vec![0; len + LINE].into_boxed_slice();
@@ -38,10 +38,10 @@ impl DerefMut for Buffer {
     }
 }
 
-/// All memory of a variant, where the variant has it.
+/// All memory of a variant, at the variant's addresses.
 #[derive(Debug)]
 pub struct Memory<'m> {
-    /// The packets, [`Work::stride`] bytes apart.
+    /// Packets, [`Work::stride`] bytes apart.
     pub packets: &'m mut [u8],
     /// Handler memory.
     pub handler: &'m mut [u8],
@@ -52,20 +52,20 @@ pub struct Memory<'m> {
 }
 
 impl Memory<'_> {
-    /// The state before the first packet.
+    /// Restores the state before the first packet.
     pub fn reset(&mut self, work: &Work) {
         self.handler.copy_from_slice(&work.handler_mem);
         self.scratchpad.fill(0);
         self.host.fill(0);
     }
 
-    /// Puts packets into their windows, as they came.
+    /// Copies packets into their windows in their original form.
     pub fn place(&mut self, work: &Work, packets: std::ops::Range<usize>) {
         let bytes = packets.start * work.stride..packets.end * work.stride;
         self.packets[bytes.clone()].copy_from_slice(&work.packets[bytes]);
     }
 
-    /// The first part that differs from the other memory, by name.
+    /// Returns the name of the first part that differs from the other memory.
     #[must_use]
     pub fn difference(&self, other: &Memory<'_>) -> Option<&'static str> {
         let parts = [
@@ -78,7 +78,7 @@ impl Memory<'_> {
     }
 }
 
-/// Memory of the process, for variants that need it nowhere in particular.
+/// Memory of this process, for variants without required addresses.
 #[derive(Debug)]
 pub struct OwnedMemory {
     packets: Buffer,
@@ -88,7 +88,7 @@ pub struct OwnedMemory {
 }
 
 impl OwnedMemory {
-    /// Zeroed memory of the sizes that the work asks for.
+    /// Allocates zeroed memory of the sizes that the work requires.
     #[must_use]
     pub fn new(work: &Work) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl OwnedMemory {
         }
     }
 
-    /// The parts.
+    /// Borrows the parts.
     pub fn parts(&mut self) -> Memory<'_> {
         Memory {
             packets: &mut self.packets,

@@ -1,19 +1,19 @@
-//! The paper's handlers, one call per packet on packets in memory, as each engine runs them and as native code.
+//! The paper's handlers, one call per packet on packets in memory, in each engine and as native code.
 //!
-//! The figure is what a packet costs from its description being written (task registers, hart; a native twin's
-//! arguments) to the handler's return, commands included: recorded, and copies to host memory done. That packets are
-//! put into their windows just before, as a NIC would, is not in it.
+//! A packet's cost is the time from writing its task description (task registers, hart; a native version's arguments)
+//! to the handler's return. It includes the commands: sends are recorded and copies to host memory done. It excludes
+//! placing packets in their windows, as a NIC would do, just before.
 //!
-//! * [`case`]: which handler on packets of which size.
-//! * [`work`]: the packets and the state a case starts from.
-//! * [`memory`]: the bytes that handlers read and write.
-//! * [`command`]: what a handler told the device.
-//! * [`reference`]: what must come of it all, computed apart.
-//! * [`runner`]: what every variant is.
+//! * [`case`]: handlers and packet sizes.
+//! * [`work`]: packets and initial state of a case.
+//! * [`memory`]: memory that handlers read and write.
+//! * [`command`]: recorded commands to the device.
+//! * [`reference`]: expected results, computed independently.
+//! * [`runner`]: the interface of every variant.
 //! * [`device`], [`interp`], [`jit`]: the HPU's engines.
-//! * [`native`]: functions of the host that do the same work.
+//! * [`native`]: native functions that do the same work.
 //! * [`measure`]: interleaved rounds, each one verified.
-//! * [`translating`]: what it takes to make machine code of a handler.
+//! * [`translating`]: cost of translating a handler to machine code.
 
 pub mod case;
 pub mod command;

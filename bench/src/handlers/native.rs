@@ -1,4 +1,4 @@
-//! The handlers' native twins: `bench/native`, compiled for the host into shared libraries.
+//! Native versions of the handlers: `bench/native`, compiled for the host into shared libraries.
 
 use super::case::Handler;
 use super::command::Log;
@@ -26,25 +26,25 @@ struct Job {
 
 type Function = unsafe extern "C" fn(*mut Job);
 
-/// A library of twins: one way to compile them.
+/// A library of native versions, compiled in one way.
 #[derive(Clone, Debug)]
 pub struct Twins(Arc<Library>);
 
 impl Twins {
-    /// Loads one.
+    /// Loads a library.
     ///
     /// # Errors
-    /// It is not there, or no library for this host.
+    /// The file does not exist, or is not a library for this host.
     pub fn load(path: &Path) -> Result<Self, String> {
-        // SAFETY: the library is what `make bench-handlers` compiles from bench/native, C without constructors, so that
-        // loading it runs no code. A path to anything else is the user's own to answer for, as any program to run is.
+        // SAFETY: the library is built by `make bench-handlers` from bench/native: C without constructors, so loading
+        // it runs no code. The user is responsible for any other path, as for any program to run.
         let library = unsafe { Library::new(path) };
         library
             .map(|library| Self(Arc::new(library)))
             .map_err(|error| format!("{}: {error}; `make bench-handlers` builds it", path.display()))
     }
 
-    /// The twin of the work's handler.
+    /// Returns the native version of the work's handler.
     ///
     /// # Errors
     /// The library has no such function.
@@ -62,11 +62,11 @@ impl Twins {
     }
 }
 
-/// A twin with its memory.
+/// A native version with its memory.
 #[derive(Debug)]
 pub struct Native {
     function: Function,
-    /// Keeps `function` where it is.
+    /// Keeps the code of `function` loaded.
     _library: Arc<Library>,
     memory: OwnedMemory,
     log: Box<Log>,
@@ -105,10 +105,10 @@ impl Runner for Native {
         let first = job.packet;
         for packet in packets {
             job.packet = first.wrapping_add(packet * self.stride);
-            // SAFETY: the function is of this type and still loaded, see `function` and `_library`. `job` describes
-            // memory borrowed exclusively until the loop ends: four ranges with their lengths, aligned to cache lines
-            // (packets: within the buffer by the assertion above), and a log. A twin checks what it reads from packets
-            // against those lengths, and indexes the log modulo its size.
+            // SAFETY: the function has this type and is still loaded, see `function` and `_library`. `job` describes
+            // memory that is borrowed exclusively until the loop ends: four ranges with their lengths, aligned to cache
+            // lines (packets: within the buffer by the assertion above), and a log. A native version checks values read
+            // from packets against those lengths, and indexes the log modulo its size.
             unsafe { (self.function)(&raw mut job) };
         }
         Ok(())

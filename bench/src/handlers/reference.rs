@@ -1,4 +1,5 @@
-//! What must come of a case: written from the handlers' descriptions, apart from their code, one packet at a time.
+//! Expected results of a case, computed one packet at a time. Written from the handlers' descriptions, independently of
+//! their code.
 
 use super::case::Handler;
 use super::command::{Copies, Send};
@@ -9,26 +10,26 @@ use super::work::{
     PACKETS, Work, filter_hash,
 };
 
-/// Memory after a round, and the commands of each batch with offsets for addresses.
+/// Memory after a round, and the commands of each batch with offsets instead of addresses.
 #[derive(Debug)]
 pub struct Expected {
-    /// The memory.
+    /// Expected memory.
     pub memory: OwnedMemory,
-    /// The commands.
+    /// Expected commands.
     pub commands: Vec<Commands>,
 }
 
 /// The commands of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Commands {
-    /// What is sent.
+    /// Sent frames.
     pub sends: Vec<Send>,
-    /// What is copied to host memory.
+    /// Copies to host memory.
     pub copies: Copies,
 }
 
 impl Expected {
-    /// Computes them.
+    /// Computes the expected results.
     #[must_use]
     pub fn of(work: &Work) -> Self {
         let mut owned = OwnedMemory::new(work);
@@ -83,7 +84,7 @@ impl Task<'_, '_> {
         &mut self.memory.packets[self.at..self.at + self.work.case.size]
     }
 
-    /// The whole 32-bit integers of the payload.
+    /// Returns the complete 32-bit integers of the payload.
     fn integers(&mut self) -> impl Iterator<Item = u32> + use<> {
         let data = self.frame()[HEADERS..].to_vec();
         (0..data.len() / 4).map(move |index| word(&data, index))
@@ -115,7 +116,7 @@ impl Task<'_, '_> {
         self.copy_out(0, HEADERS, entry * FILTER_RECORD);
     }
 
-    /// Overwrites the destination port and computes the checksum anew.
+    /// Overwrites the destination port and recomputes the checksum.
     fn rewrite_port(&mut self, port: [u8; 2]) {
         let frame = self.frame();
         frame[36..38].copy_from_slice(&port);
@@ -159,7 +160,7 @@ impl Task<'_, '_> {
     }
 }
 
-/// The way of a set that holds `key`.
+/// Returns the way of a set that holds `key`.
 fn find(set: &[u8], key: u32) -> Option<usize> {
     let filled = (word(set, 1) as usize).min(CACHE_WAYS);
     (0..filled).find(|way| word(set, 2 + way) == key)

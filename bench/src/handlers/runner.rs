@@ -1,4 +1,4 @@
-//! What every variant is: memory, a log of commands, and a loop over packets.
+//! The interface of every variant: memory, a log of commands, and a loop over packets.
 
 use super::command::Log;
 use super::memory::Memory;
@@ -7,30 +7,30 @@ use std::ops::Range;
 
 /// A way to run one handler on the packets of one [`Work`](super::work::Work).
 pub trait Runner {
-    /// The memory that the handlers work on.
+    /// Returns the memory that the handlers use.
     fn memory(&mut self) -> Memory<'_>;
 
-    /// The handlers are to see the state that [`Runner::memory`] was given.
+    /// Makes the state of [`Runner::memory`] visible to the handlers.
     fn publish_state(&mut self) {}
 
-    /// Puts packets where the handlers see them, as they came. Each variant writes them once: what is written twice leaves less of the
-    /// second-level cache to the handlers.
+    /// Copies packets to the handlers' windows in their original form. Each variant writes them once, since a second
+    /// copy would leave less of the second-level cache to the handlers.
     fn place(&mut self, work: &Work, packets: Range<usize>) {
         self.memory().place(work, packets);
     }
 
-    /// [`Runner::memory`] is to show what the handlers left.
+    /// Updates [`Runner::memory`] with the state that the handlers left.
     fn collect(&mut self) {}
 
-    /// The commands since it was cleared.
+    /// Returns the commands since the log was cleared.
     fn log(&mut self) -> &mut Log;
 
-    /// The address by which those name the first packet window.
+    /// Returns the address of the first packet window, as used in the log.
     fn packets_base(&mut self) -> u64;
 
-    /// Runs the handler on each of the packets: this is what is timed.
+    /// Runs the handler on each of the packets; only this call is timed.
     ///
     /// # Errors
-    /// A handler did not return; the text says how it ended.
+    /// A handler did not return; the text tells how it ended.
     fn run(&mut self, packets: Range<usize>) -> Result<(), String>;
 }

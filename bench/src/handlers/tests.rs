@@ -1,4 +1,4 @@
-//! Variants against the reference, and handlers against packets that are not what they seem.
+//! Variants against the reference, and handlers with malformed packets.
 
 use super::case::{Case, Handler};
 use super::interp::Interp;
@@ -62,7 +62,7 @@ fn other_results_are_noticed() {
     assert!(matches!(failure(Handler::Reduce, Handler::Aggregate), Failure::Memory("scratchpad")));
 }
 
-/// The view ends where the packet ends, so a handler that trusts a length faults.
+/// A view ends at the packet's end, so a handler that trusts a wrong length faults.
 #[test]
 fn damaged_packets_harm_no_handler() {
     let rng = &mut Rng::with_seed(7);

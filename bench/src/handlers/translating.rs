@@ -1,4 +1,4 @@
-//! What it costs to translate an image's handlers, as they are when it is installed.
+//! Cost of translating an image's handlers, as at installation.
 
 use std::error::Error;
 use std::time::Instant;
@@ -9,10 +9,10 @@ use hpu_vm::{Checks, Image, Kind};
 use super::interp::MACHINE;
 use super::jit::options;
 
-/// How many instructions that are, those of functions that are inlined wherever they are; and how many microseconds it took.
+/// Returns the number of instructions, counting inlined functions at every place, and the microseconds taken.
 ///
 /// # Errors
-/// The image is none, or is not translated.
+/// The bytes are not a valid image, or the image cannot be translated.
 pub fn translate(elf: &[u8], checks: Checks) -> Result<(usize, f64), Box<dyn Error>> {
     let image = Image::load(elf, &MACHINE)?;
     let entries: Vec<u32> = Kind::ALL.into_iter().filter_map(|kind| image.handler(kind)).collect();

@@ -1,68 +1,70 @@
-//! What a case works on: distinct packets, and the state its handler starts from.
+//! Work of a case: distinct packets, and its handler's initial state.
 
 use super::case::{Case, Handler};
 use crate::wire::{Ipv4, UDP, datagram, ethernet};
 use fastrand::Rng;
 use std::net::Ipv4Addr;
 
-/// Packets of a case.
+/// Number of packets of a case.
 pub const PACKETS: usize = 4096;
 /// Ethernet, IPv4 and UDP header.
 pub const HEADERS: usize = 42;
 
-/// Bytes of the vector and of the bins, rounded up: what a context of these handlers asks for.
+/// Size of the vector and of the bins in bytes, rounded up: what a context of these handlers requests.
 const SCRATCHPAD: usize = 8192;
 
-/// Entries of the filter's table; an entry is a source as in the packet and a port in network order in a word.
+/// Number of entries of the filter's table. An entry is a word with the source as in the packet and a word with a port
+/// in network order.
 pub const FILTER_ENTRIES: usize = 65536;
-/// Entries that the filter looks at.
+/// Number of entries that the filter probes.
 pub const FILTER_PROBES: usize = 8;
-/// Bytes of a filter's record in host memory.
+/// Size of a filter's record in host memory, in bytes.
 pub const FILTER_RECORD: usize = 64;
-/// Sources in the filter's table.
+/// Number of sources in the filter's table.
 const FILTER_SOURCES: usize = FILTER_ENTRIES / 4;
-/// Sources that packets come from: the paper's number of messages.
+/// Number of packet sources: the paper's number of messages.
 const FLOWS: usize = 512;
 
-/// Sets of the cache.
+/// Number of sets of the cache.
 pub const CACHE_SETS: usize = 125;
-/// Entries of a set.
+/// Entries per set.
 pub const CACHE_WAYS: usize = 4;
-/// Bytes of a set: lock, keys placed, keys, values.
+/// Size of a set in bytes: lock, number of keys placed, keys, values.
 pub const CACHE_SET_BYTES: usize = 8 + 8 * CACHE_WAYS;
-/// Keys that are asked for, and how unevenly: the paper's YCSB workload.
+/// Number of requested keys, and their skew: the paper's YCSB workload.
 const KEYS: u32 = 1000;
 const KEY_SKEW: f64 = 1.1;
 
 /// Block and stride of the scattered message.
 pub const LAYOUT: [u32; 2] = [256, 512];
-/// Bytes before the data of a scattered packet: its offset in the message.
+/// Size in bytes of a scattered packet's offset in the message, which precedes its data.
 pub const OFFSET_BYTES: usize = 4;
-/// Packets of a scattered message. Its host memory stays in the cache, so the figure is the handler's.
+/// Packets per scattered message. Its host memory stays in the cache, so the figure measures the handler alone.
 const MESSAGE: usize = 64;
 
-/// One past the greatest value counted.
+/// One more than the greatest counted value.
 pub const BINS: u32 = 1025;
 
-/// A case made ready.
+/// Packets and initial state of a case.
 #[derive(Debug)]
 pub struct Work {
-    /// The case.
+    /// Case of the work.
     pub case: Case,
-    /// Distance between packets: a line more than they are long, so that their headers do not meet in few cache sets.
+    /// Distance between packets in bytes: one line more than their length, so that their headers do not collide in few
+    /// cache sets.
     pub stride: usize,
-    /// The packets as they arrive, [`Work::stride`] bytes apart.
+    /// Packets as they arrive, [`Work::stride`] bytes apart.
     pub packets: Vec<u8>,
     /// Handler memory before the first packet.
     pub handler_mem: Vec<u8>,
-    /// Bytes of scratchpad, zero before the first packet.
+    /// Size of the scratchpad in bytes; it is zeroed before the first packet.
     pub scratchpad_size: usize,
-    /// Bytes of host memory, zero before the first packet.
+    /// Size of host memory in bytes; it is zeroed before the first packet.
     pub host_size: usize,
 }
 
 impl Work {
-    /// The work of a case, the same every time.
+    /// Makes the work of a case; it is identical every time.
     #[must_use]
     pub fn new(case: Case) -> Self {
         let rng = &mut Rng::with_seed(case.size as u64);
@@ -111,7 +113,7 @@ impl Work {
     }
 }
 
-/// A datagram from `source`, whole and with all its checksums.
+/// Makes a complete datagram from `source` with all checksums.
 fn frame(source: Ipv4Addr, data: &[u8]) -> Vec<u8> {
     let destination = Ipv4Addr::new(10, 255, 0, 1);
     let payload = datagram(source, destination, [4000, 9999], data);
@@ -119,7 +121,7 @@ fn frame(source: Ipv4Addr, data: &[u8]) -> Vec<u8> {
     ethernet([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[], &packet.bytes())
 }
 
-/// A host of 10.0.0.0/8.
+/// Returns a random host of 10.0.0.0/8.
 fn source(rng: &mut Rng) -> Ipv4Addr {
     Ipv4Addr::new(10, rng.u8(..), rng.u8(..), rng.u8(..))
 }
@@ -128,13 +130,13 @@ fn random(rng: &mut Rng, length: usize) -> Vec<u8> {
     std::iter::repeat_with(|| rng.u8(..)).take(length).collect()
 }
 
-/// Values that are counted, and a rest that is no whole one.
+/// Makes counted values, and a remainder that is not a complete value.
 fn values(rng: &mut Rng, length: usize) -> Vec<u8> {
     let values = std::iter::repeat_with(|| rng.u32(..BINS).to_le_bytes());
     values.flatten().take(length).collect()
 }
 
-/// A request: half of them get, half set.
+/// Makes a request: half of the requests are gets, half are sets.
 fn request(rng: &mut Rng, keys: &Skewed, length: usize) -> Vec<u8> {
     let words = [rng.u32(1..=2), keys.draw(rng), rng.u32(..)];
     let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -142,7 +144,7 @@ fn request(rng: &mut Rng, keys: &Skewed, length: usize) -> Vec<u8> {
     data
 }
 
-/// The piece of a message that packet number `packet` carries.
+/// Makes the part of a message that packet number `packet` carries.
 fn piece(rng: &mut Rng, packet: usize, length: usize) -> Vec<u8> {
     let offset = packet % MESSAGE * (length - OFFSET_BYTES);
     let mut data = u32::try_from(offset).expect("a short message").to_be_bytes().to_vec();
@@ -150,7 +152,7 @@ fn piece(rng: &mut Rng, packet: usize, length: usize) -> Vec<u8> {
     data
 }
 
-/// A filter's table, and the sources of the packets: one in 16 is not in it.
+/// Makes a filter's table and the packets' sources; one source in 16 is not in the table.
 fn filter(rng: &mut Rng) -> (Vec<u8>, Vec<Ipv4Addr>) {
     let mut table = vec![0; FILTER_ENTRIES * 8];
     let mut flows = Vec::with_capacity(FLOWS);
@@ -164,7 +166,7 @@ fn filter(rng: &mut Rng) -> (Vec<u8>, Vec<Ipv4Addr>) {
     (table, flows)
 }
 
-/// Enters a source into the table. False: no room among the entries that are looked at.
+/// Inserts a source into the table. Returns false if none of the probed entries is free.
 fn enter(table: &mut [u8], source: Ipv4Addr, port: u16) -> bool {
     let first = filter_hash(source.octets());
     for probe in 0..FILTER_PROBES {
@@ -179,13 +181,13 @@ fn enter(table: &mut [u8], source: Ipv4Addr, port: u16) -> bool {
     false
 }
 
-/// The entry that is looked at first.
+/// Returns the entry that is probed first.
 #[must_use]
 pub const fn filter_hash(source: [u8; 4]) -> usize {
     (u32::from_le_bytes(source).wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
 
-/// Numbers below a bound, the n-th drawn in proportion to n to the minus skew (Zipf's law).
+/// Random numbers below a bound: the n-th is drawn in proportion to n to the minus skew (Zipf's law).
 struct Skewed {
     cumulated: Vec<f64>,
 }

@@ -6,7 +6,7 @@ use spin_handler::{Task, Udp, handlers};
 handlers! { payload: answer }
 
 fn answer(task: &mut Task<'_>) {
-    // In L2: the buffer it arrived in leaves again, without a copy.
+    // The L2 buffer is sent as it is, without a copy.
     let Some(mut udp) = Udp::parse(task.frame()) else { return };
     if udp.is_unicast() {
         udp.swap();

@@ -1,4 +1,4 @@
-//! Everything that the headers have, called.
+//! Calls every function of the headers.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::common::{ROOT, payload, udp};
 use super::{FPSPIN, PSPIN, Target, build, everywhere, host_word};
 
-/// Checks in `api.c`: so many at least are made.
+/// Minimum number of checks that `api.c` makes.
 const CHECKS: u32 = 70;
 
-/// What is logged.
+/// Captured log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -35,7 +35,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// The numbers are one source's, whoever compiled it.
+/// The numbers in the log come from one source, whichever compiler built it.
 fn log_of(test: impl FnOnce()) -> String {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
@@ -96,8 +96,8 @@ fn everything_does_what_it_should() {
     });
 }
 
-/// PsPIN's handlers see the same fields as FPsPIN's, and what they send is a frame of the wire: addresses of the link layer exchanged,
-/// checksums right.
+/// Handlers of PsPIN and FPsPIN see the same fields. Their answers are wire frames: link-layer addresses exchanged,
+/// checksums correct.
 #[test]
 fn answers_are_the_same_on_the_wire() {
     let answer = |target: Target| {

@@ -1,4 +1,4 @@
-//! What is left of a handler that was ended: its commands, its message, and one trap.
+//! Effects of a handler that was ended: its commands, its message, and one trap.
 
 use spin_abi::control::{FaultInfo, Install};
 use spin_abi::counters::Counter;
@@ -7,11 +7,12 @@ use spin_abi::fault::Cause;
 use super::common::{Kind, ROOT, udp};
 use super::{Target, build, everywhere, host_word};
 
-/// Lets a datagram with this payload arrive; returns what was sent, the faults, and the first word of host memory.
+/// Receives a datagram with this payload. Returns the number of sent frames, the faults, and the first word of host
+/// memory.
 fn one(target: Target, compiler: &str, kind: Kind, name: &str, payload: &[u8]) -> (usize, Vec<FaultInfo>, u32) {
     let mut lab = target.lab(kind);
     let image = build(target, compiler, name, &[]);
-    // Of one that would not end by itself.
+    // Payload `l` makes the handler loop until its watchdog ends it.
     let install = Install { watchdog_us: (payload == b"l").then_some(50_000), ..target.install() };
     let (id, host) = lab.try_install(&image, install, ROOT).expect("installs");
     let replies = lab.exchange(&[udp(9999, payload)]);
@@ -33,14 +34,16 @@ fn a_command_is_delivered_and_the_message_completed_whatever_the_handler_does_th
         assert_eq!(run(b"f"), [(Cause::StoreAccess, 0)]);
         assert_eq!(run(b"i"), [(Cause::IllegalInstruction, 0)]);
         assert_eq!(run(b"r"), [(Cause::Reported, 5)]);
-        // Interpreter and translation are not ended at the same place by the clock.
+        // The shadow interpreter is left out: the clock does not end interpreter and translated code at the same
+        // instruction.
         if kind != Kind::Check {
             assert_eq!(run(b"l"), [(Cause::Watchdog, 0)]);
         }
     });
 }
 
-/// A handler without an end runs into the code that follows: no error by itself. Only a trap is one.
+/// A handler without a return falls through to the code that follows, which is no error by itself. Only a trap is
+/// reported.
 #[test]
 fn falling_off_the_end_is_reported_when_it_traps() {
     everywhere(|target, compiler, kind| {

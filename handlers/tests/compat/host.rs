@@ -1,4 +1,4 @@
-//! FPsPIN's requests to the host program: a handler waits for its answer, which comes by way of NIC memory.
+//! FPsPIN's requests to the host program: a handler waits for its answer, which arrives through NIC memory.
 
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
@@ -10,11 +10,11 @@ use super::{COMPILERS, FPSPIN, build, host_word};
 #[test]
 fn a_request_waits_for_the_hosts_answer() {
     for compiler in COMPILERS {
-        // What waits does not run twice.
+        // The shadow interpreter is left out, since a waiting handler does not run twice.
         for kind in [Kind::Interp, Kind::Jit] {
             let image = build(FPSPIN, compiler, "host.c", &[]);
             let mut lab = FPSPIN.lab(kind);
-            // On the home cluster of any packet: the answer has another flow than the request.
+            // One cluster serves as home for all packets: the answer has another flow than the request.
             let install = Install { hpus: Some(2), rules: vec!["udp".into()], ..FPSPIN.install() };
             let (id, host) = lab.try_install(&image, install, ROOT).expect("installs");
             let host = host.expect("host memory");
@@ -32,7 +32,7 @@ fn a_request_waits_for_the_hosts_answer() {
                 host.read(hpu * 4096 + 64, &mut asked).expect("inside");
                 assert_eq!(asked, question, "what is asked");
                 assert_eq!(lab.count(id, Counter::Messages), u64::from(request - 1) * 2, "it waits");
-                // The host's answer: the same id, 7 bytes.
+                // The host's answer: the request's id, 7 bytes.
                 let answer = flag & 0xff | 7 << 8 | hpu << 40;
                 let bytes = [&[b'h', u8::try_from(hpu).unwrap(), 0, 0, 0, 0, 0, 0][..], &answer.to_le_bytes()].concat();
                 lab.arrive(&[udp(9998, &bytes)]);

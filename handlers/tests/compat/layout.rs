@@ -1,4 +1,4 @@
-//! Offsets, sizes and constants, asserted while `layout.c` compiles.
+//! Offsets, sizes and constants, asserted at compile time by `layout.c`.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn the_headers_have_the_numbers_of_the_machines() {
     }
 }
 
-/// The oldest compiler that is supported, where it is installed.
+/// The oldest supported compiler, where it is installed.
 #[test]
 fn clang_14_builds_everything() {
     if Command::new("clang-14").arg("--version").output().is_err() {
@@ -34,7 +34,7 @@ fn clang_14_builds_everything() {
     }
 }
 
-/// Handlers in freestanding C++, with all headers.
+/// The headers also compile as freestanding C++.
 #[test]
 fn the_headers_are_cpp_too() {
     let folder = tempfile::tempdir().unwrap();

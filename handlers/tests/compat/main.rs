@@ -1,5 +1,5 @@
-//! Handlers for PsPIN and FPsPIN, written by the names those machines publish, in both ABIs and by both compilers: built without a
-//! warning and run by the engine.
+//! Handlers for PsPIN and FPsPIN, written with these machines' published names, in both ABIs and by both compilers:
+//! built without warnings and run by the engine.
 #![allow(missing_docs, reason = "a test")]
 
 #[path = "../../../engine/tests/common/mod.rs"]
@@ -22,7 +22,7 @@ use spin_abi::control::{Abi, Install};
 use spin_abi::map::Machine;
 use spin_handlers::{folder, try_build};
 
-/// A machine whose handlers there are.
+/// A machine for which handlers exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub abi: Abi,
@@ -32,21 +32,21 @@ pub struct Target {
 pub const PSPIN: Target = Target { abi: Abi::Pspin, machine: Machine::PSPIN };
 pub const FPSPIN: Target = Target { abi: Abi::Fpspin, machine: Machine::FPSPIN };
 
-/// The compilers that handlers are built with.
+/// Compilers that build the handlers.
 pub const COMPILERS: [&str; 2] = ["clang", "gcc"];
 
-/// The source of a handler in this folder.
+/// Returns the source path of a handler in this folder.
 pub fn source(name: &str) -> PathBuf {
     folder().join("tests/compat").join(name)
 }
 
-/// Builds a handler of this folder, once, with further options; warnings are errors.
+/// Builds a handler of this folder once per set of options; warnings are errors.
 pub fn build(target: Target, compiler: &str, name: &str, options: &[&str]) -> Arc<[u8]> {
     static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
     let abi = target.abi.to_string();
     let all = [&["--abi", &abi, "--compiler", compiler, "-Werror"], options].concat();
     let key = format!("{name} {all:?}");
-    // A handler that does not compile fails every test that needs it.
+    // Poisoning is ignored: a handler that does not compile fails every test that needs it.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let image = known.entry(key).or_insert_with(|| {
         let built = try_build(&[&source(name)], &all);
@@ -58,12 +58,12 @@ pub fn build(target: Target, compiler: &str, name: &str, options: &[&str]) -> Ar
 impl Target {
     pub fn lab(self, kind: Kind) -> Lab {
         let mut lab = Lab::with(kind, self.machine, 256);
-        // No test is decided by how busy the machine is.
+        // A long limit, so that no test depends on the machine's load.
         lab.limits.watchdog_us = 20_000_000;
         lab
     }
 
-    /// A context with room for everything.
+    /// Returns an install request with ample memory.
     pub fn install(self) -> Install {
         Install {
             abi: self.abi,
@@ -75,7 +75,7 @@ impl Target {
     }
 }
 
-/// Each ABI with each compiler, run by each engine.
+/// Runs a test for each ABI, compiler and engine.
 pub fn everywhere(test: impl Fn(Target, &str, Kind)) {
     for target in [PSPIN, FPSPIN] {
         for compiler in COMPILERS {
@@ -86,7 +86,7 @@ pub fn everywhere(test: impl Fn(Target, &str, Kind)) {
     }
 }
 
-/// A word of host memory.
+/// Reads a word of host memory.
 pub fn host_word(host: &Arc<spin_shm::Region>, offset: u64) -> u32 {
     let mut bytes = [0; 4];
     host.read(offset, &mut bytes).expect("inside");

@@ -1,5 +1,5 @@
-//! An image as upstream's build makes it: start-up code of a runtime, sections in its places, devices by inline assembly, relaxed
-//! by the linker. Only `init_handlers` tells what its handlers are.
+//! An image in the form of upstream's build: runtime start-up code, upstream's section placement, devices accessed by
+//! inline assembly, linker relaxation. Only `init_handlers` names its handlers.
 
 use std::process::Command;
 
@@ -60,7 +60,7 @@ fn an_image_with_a_runtime_of_its_own_runs() {
     }
 }
 
-/// Contexts of one image share its data, and `init_handlers` has run for the first of them alone.
+/// Contexts of one image share its data, and `init_handlers` runs for the first of them only.
 #[test]
 fn an_image_is_initialised_once() {
     let image = original(PSPIN);

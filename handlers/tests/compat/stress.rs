@@ -1,4 +1,4 @@
-//! Locks, lists and counters that all clusters' handlers share, on two threads at a time.
+//! Locks, lists and counters shared by the handlers of all clusters, on two threads at a time.
 
 use spin_abi::control::Install;
 use spin_engine::context::loader::Loader;
@@ -16,17 +16,17 @@ use super::{COMPILERS, PSPIN, Target, build, host_word};
 const PACKETS: u16 = 250;
 const ROUNDS: u32 = 8;
 
-/// Which packets are a message.
+/// Assignment of packets to messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Messages {
-    /// Each.
+    /// Each packet is a message.
     Many,
-    /// All of them: both threads' payload handlers, on a cluster of each, are one message's.
+    /// All packets are one message: the payload handlers of both threads, on a cluster each, belong to it.
     One,
 }
 
 impl Messages {
-    /// The packet of this number among a thread's.
+    /// Returns the packet with this number among a thread's.
     fn packet(self, number: u16) -> Vec<u8> {
         match self {
             Self::Many => udp_from(1000 + number, 9999, b"x"),
@@ -36,7 +36,7 @@ impl Messages {
     }
 }
 
-/// One thread's engine, with its own part of a context: lets packets arrive and their handlers run.
+/// Runs one thread's engine with its own part of a context: packets arrive and their handlers run.
 fn serve(
     loader: Arc<Loader>,
     prepared: Prepared,
@@ -53,7 +53,8 @@ fn serve(
     both.wait();
     for first in (0..PACKETS).step_by(25) {
         if is_last && first + 25 == PACKETS {
-            // What the last completion handler tells is all there is, unless another one tells it at the same time.
+            // The last completion handler writes the totals, unless another one writes at the same time; the barrier
+            // prevents that.
             both.wait();
         }
         let mut batch = Vec::new();
@@ -91,7 +92,7 @@ fn stress(target: Target, compiler: &str, kind: Kind, messages: Messages) {
     let runs = 2 * u32::from(PACKETS);
     let all = runs * ROUNDS;
     let what = format!("{}, {compiler}, {kind}, {messages:?}", target.abi);
-    // Each message's completion handler writes what there is.
+    // Each message's completion handler writes the totals.
     let told: Vec<u32> = (0..11).map(|n| host_word(&host, 4 * n)).collect();
     assert_eq!(told[0], runs, "{what}: the last completion handler is the last task");
     assert_eq!(told[1..4], [all; 3], "{what}: under locks");

@@ -1,4 +1,4 @@
-//! Views of packets: what is queued, shown, sent and handed on, byte by byte.
+//! Packet views, byte by byte: queued, seen by handlers, sent and passed on.
 
 use spin_abi::control::{Abi, Install};
 use spin_abi::counters::Counter;
@@ -6,13 +6,13 @@ use spin_abi::counters::Counter;
 use super::common::{Kind, ROOT, udp};
 use super::{FPSPIN, PSPIN, Target, build};
 
-/// Sends the packet as it was shown, L1's copy or L2's.
+/// Sends each packet as the handler sees it, from the copy in L1 or L2.
 fn mirror(target: Target, frames: &[Vec<u8>], options: &[&str]) -> Vec<Vec<u8>> {
     let mut lab = target.lab(Kind::Check);
     let image = build(target, "clang", "mirror.c", options);
     let install = Install { rules: vec!["any".into()], ..target.install() };
     let (id, _) = lab.try_install(&image, install, ROOT).expect("installs");
-    // One by one: those of several messages of a batch need not come in the order in which they were sent.
+    // Frames arrive one by one, since replies of several messages in a batch may be sent in another order.
     let replies = frames.iter().flat_map(|frame| lab.exchange(std::slice::from_ref(frame))).collect();
     assert_eq!(lab.faults(id), []);
     replies
@@ -43,7 +43,7 @@ fn pspin_sees_packets_without_their_link_layer_and_sends_them_with_it() {
         let expected: Vec<_> = frames.iter().map(|frame| turned(frame)).collect();
         assert_eq!(mirror(PSPIN, &frames, options), expected);
         assert_eq!(mirror(PSPIN, &[padded.clone()], options), [turned(&plain)], "padding is no part of a packet");
-        // Its header's checksum no longer held, and is made anew.
+        // The header checksum no longer matched and is recomputed.
         let [reply] = &mirror(PSPIN, &[fragment.clone()], options)[..] else { panic!("one reply") };
         assert_eq!((&reply[..24], &reply[26..]), (&turned(&fragment)[..24], &fragment[26..]));
     }
@@ -74,17 +74,17 @@ fn frames_of_any_length_are_shown_and_sent() {
         let whole = udp(1, &[7; 40]);
         let frames: Vec<_> = (14..=whole.len()).map(|len| whole[..len].to_vec()).collect();
         let replies = mirror(target, &frames, &[]);
-        // Of a frame that ends with its link layer's header PsPIN's handlers have nothing to send.
+        // PsPIN's handlers see nothing of a frame that ends with its link-layer header, and send nothing.
         let expected = frames.len() - usize::from(target == PSPIN);
         assert_eq!(replies.len(), expected, "{}", target.abi);
-        // They are messages of several clusters.
+        // The frames are messages of several clusters, so their order may differ.
         let mut lengths: Vec<_> = replies.iter().map(Vec::len).collect();
         lengths.sort_unstable();
         assert_eq!(lengths, (whole.len() + 1 - expected..=whole.len()).collect::<Vec<_>>());
     }
 }
 
-/// What a PsPIN handler leaves to the kernel is what arrived.
+/// Packets that a PsPIN handler passes to the kernel are unchanged.
 #[test]
 fn the_kernel_gets_frames_of_the_wire() {
     let mut lab = PSPIN.lab(Kind::Check);

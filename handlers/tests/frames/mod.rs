@@ -1,16 +1,15 @@
-//! Frames written out field by field, and a checksum of its own, so that the handlers are not measured by their own
-//! arithmetic.
+//! Frames built field by field with an independent checksum, so that tests do not rely on the handlers' own arithmetic.
 
-/// MAC address of the host that sends.
+/// MAC address of the client.
 pub const CLIENT_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
-/// MAC address of the host that answers.
+/// MAC address of the server.
 pub const SERVER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
-/// IPv4 address of the host that sends.
+/// IPv4 address of the client.
 pub const CLIENT: [u8; 4] = [10, 1, 2, 3];
-/// IPv4 address of the host that answers.
+/// IPv4 address of the server.
 pub const SERVER: [u8; 4] = [10, 9, 8, 7];
 
-/// The internet checksum, half-word by half-word in network order (RFC 1071, section 4.1).
+/// Computes the internet checksum half-word by half-word in network order (RFC 1071, section 4.1).
 pub fn checksum(parts: &[&[u8]]) -> u16 {
     let bytes: Vec<u8> = parts.concat();
     let halves = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
@@ -21,7 +20,7 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// An ICMP message with its checksum.
+/// Makes an ICMP message with its checksum.
 pub fn icmp(kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
@@ -30,7 +29,7 @@ pub fn icmp(kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A UDP datagram over IPv4 with its checksum.
+/// Makes a UDP datagram over IPv4 with its checksum.
 pub fn udp(source: [u8; 4], destination: [u8; 4], ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
     let mut datagram = [ports[0].to_be_bytes(), ports[1].to_be_bytes(), length, [0, 0]].concat();
@@ -40,7 +39,7 @@ pub fn udp(source: [u8; 4], destination: [u8; 4], ports: [u16; 2], payload: &[u8
     datagram
 }
 
-/// An IPv4 packet to be changed before it is written out.
+/// Fields of an IPv4 packet to be built.
 #[derive(Clone)]
 pub struct Ipv4 {
     /// Source address.
@@ -55,17 +54,17 @@ pub struct Ipv4 {
     pub fragment: u16,
     /// Options, a multiple of four bytes.
     pub options: Vec<u8>,
-    /// What follows the header.
+    /// Bytes after the header.
     pub payload: Vec<u8>,
 }
 
 impl Ipv4 {
-    /// From client to server.
+    /// Makes a packet from client to server.
     pub fn new(protocol: u8, payload: Vec<u8>) -> Self {
         Self { source: CLIENT, destination: SERVER, protocol, ttl: 61, fragment: 0x4000, options: vec![], payload }
     }
 
-    /// Header with its checksum, and payload.
+    /// Returns the header with its checksum, and the payload.
     pub fn bytes(&self) -> Vec<u8> {
         let words = u8::try_from(5 + self.options.len() / 4).unwrap();
         let total = u16::try_from(usize::from(words) * 4 + self.payload.len()).unwrap();
@@ -83,13 +82,13 @@ impl Ipv4 {
         header
     }
 
-    /// What a right answer is: addresses exchanged, another payload and time to live, everything else as it came.
+    /// Returns the correct answer: addresses exchanged, the given payload and time to live, everything else unchanged.
     pub fn answer(&self, ttl: u8, payload: Vec<u8>) -> Self {
         Self { source: self.destination, destination: self.source, ttl, payload, ..self.clone() }
     }
 }
 
-/// A frame: addresses, VLAN tags as (type, tag), EtherType, packet.
+/// Makes a frame: addresses, VLAN tags as (type, tag), EtherType, packet.
 pub fn ethernet(destination: [u8; 6], source: [u8; 6], tags: &[(u16, u16)], kind: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = [destination, source].concat();
     for (kind, tag) in tags {
@@ -101,12 +100,12 @@ pub fn ethernet(destination: [u8; 6], source: [u8; 6], tags: &[(u16, u16)], kind
     frame
 }
 
-/// From client to server, untagged IPv4.
+/// Makes a frame from client to server, untagged IPv4.
 pub fn request(packet: &[u8]) -> Vec<u8> {
     ethernet(SERVER_MAC, CLIENT_MAC, &[], 0x0800, packet)
 }
 
-/// From server to client, untagged IPv4.
+/// Makes a frame from server to client, untagged IPv4.
 pub fn reply(packet: &[u8]) -> Vec<u8> {
     ethernet(CLIENT_MAC, SERVER_MAC, &[], 0x0800, packet)
 }

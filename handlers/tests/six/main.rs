@@ -1,6 +1,7 @@
-//! The paper's six handlers (PsPIN paper §IV-C) on the engine in memory: what comes of interleaved messages, byte for byte.
+//! The paper's six handlers (PsPIN paper §IV-C) on the engine in memory: results of interleaved messages, byte for
+//! byte.
 //!
-//! Frames have 64 to 4096 bytes: what the machine takes.
+//! Frames have 64 to 4096 bytes, the machine's limits.
 #![forbid(unsafe_code)]
 
 #[path = "../../../engine/tests/common/mod.rs"]
@@ -25,18 +26,18 @@ use traffic::{EOM, HEADERS, MESSAGES, Message, RULE, Random, interleaved, messag
 
 const SIZES: [usize; 5] = [64, 512, 1024, 2048, 4096];
 
-/// How a handler is run, and on frames of which size.
+/// Way to run a handler, and frame size.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     kind: Kind,
     clusters: u32,
     placement: Placement,
-    /// What the image is built with.
+    /// Build flags of the image.
     flags: &'static [&'static str],
     size: usize,
 }
 
-/// Every setting of an engine; of the one that does everything twice, one.
+/// Returns every setting of an engine; only one for the engine with a shadow interpreter, which does everything twice.
 fn settings(kind: Kind) -> Vec<Setting> {
     if kind == Kind::Check {
         return vec![Setting { kind, clusters: 2, placement: Placement::Any, flags: &[], size: 512 }];
@@ -52,7 +53,7 @@ fn settings(kind: Kind) -> Vec<Setting> {
     all
 }
 
-/// Each handler on each engine.
+/// Makes a test of each handler on each engine.
 macro_rules! on_every_engine {
     ($($handler:ident)*) => {
         on_every_engine!(interp Interp, $($handler)*);
@@ -73,7 +74,7 @@ macro_rules! on_every_engine {
 
 on_every_engine! { reduce aggregate filtering kvstore strided_ddt histogram }
 
-/// An engine with a handler, and what it did.
+/// An engine with a handler, and its results.
 struct Run {
     lab: Lab,
     host: Option<Arc<Region>>,
@@ -101,7 +102,7 @@ impl Run {
         bytes
     }
 
-    /// Vectors of `length` words that the clusters left in host memory, one after the other, added up.
+    /// Adds up the vectors of `length` words that the clusters wrote to host memory, one after the other.
     fn sum_of_clusters(&self, length: usize) -> Vec<u32> {
         let bytes = self.host_bytes();
         let clusters = self.setting.clusters as usize;
@@ -115,7 +116,7 @@ impl Run {
         sum
     }
 
-    /// Every packet ran once, every message ended, and nothing went wrong.
+    /// Checks that every packet ran once, every message ended, and no errors occurred.
     fn verify(&self, messages: &[Message]) {
         let packets: usize = messages.iter().map(|message| message.datagrams.len()).sum();
         let expected = [
@@ -144,7 +145,7 @@ fn histogram(setting: Setting) {
     let mut random = Random::new(setting.size as u64);
     let fill = |_, payload: &mut [u8]| {
         for word in payload.chunks_mut(4) {
-            // Some are not counted.
+            // Includes values that are not counted.
             let value = (random.word() % 1100).to_le_bytes();
             word.copy_from_slice(&value[..word.len()]);
         }
@@ -157,7 +158,7 @@ fn histogram(setting: Setting) {
     run.verify(&messages);
 }
 
-/// All messages are open at the same time; each ends alone, so that its sum is seen.
+/// All messages are open at the same time; they end one by one, so that each sum is visible.
 fn aggregate(setting: Setting) {
     let mut random = Random::new(setting.size as u64);
     let messages = messages(setting.size, |_, payload| random.bytes(payload));
@@ -174,7 +175,7 @@ fn aggregate(setting: Setting) {
 }
 
 fn strided_ddt(setting: Setting) {
-    // The paper's layout, and one in which nothing is a multiple of anything.
+    // The paper's layout, and one without common multiples.
     for (block, stride) in [(256, 512), (101, 333)] {
         let mut random = Random::new(setting.size as u64);
         let data = setting.size - HEADERS - 4;
@@ -188,14 +189,14 @@ fn strided_ddt(setting: Setting) {
         let mut run =
             Run::new("strided_ddt", setting, Install { handler_mem: 4096, host_mem: 1 << 20, ..Install::default() });
         let mut expected = vec![0; 1 << 20];
-        // Nothing is known of the layout yet.
+        // The layout is not set yet.
         run.lab.exchange(&interleaved(&messages, 0)[..1]);
         assert_eq!(run.host_bytes(), expected);
         let layout = [block, stride].map(|word: u32| word.to_le_bytes()).concat();
         let end = expected.len() - layout.len();
         expected[end..].copy_from_slice(&layout);
         run.host().write(end as u64, &layout).expect("inside");
-        // The first packet is not sent again: its message's header was seen, its data is missing.
+        // The first packet is not sent again: its message's header handler has run, and its data are missing.
         run.lab.exchange(&interleaved(&messages, 0)[1..]);
         let mut sent = messages;
         sent[0].datagrams.remove(0);
@@ -206,21 +207,21 @@ fn strided_ddt(setting: Setting) {
     }
 }
 
-/// Entry and port of each source.
+/// Table entry and port of each source.
 type Known = BTreeMap<[u8; 4], (usize, u16)>;
 
-/// A table in which most of the messages' sources have entries, some of them not where they are looked for first.
+/// Makes a table with entries for most of the messages' sources, some of them displaced from the first probed entry.
 fn filter_table(messages: &[Message]) -> (Vec<u8>, Known) {
     let mut table = vec![0; ENTRIES * 8];
     let mut known = Known::new();
     let mut put = |at: usize, source: [u8; 4], port: u16| {
         table[at * 8..][..4].copy_from_slice(&source);
         table[at * 8 + 4..][..2].copy_from_slice(&port.to_be_bytes());
-        // Two bytes that nobody uses.
+        // Two unused bytes.
         table[at * 8 + 6..][..2].copy_from_slice(&[0xaa; 2]);
     };
     for (number, message) in messages.iter().enumerate() {
-        // The second is a stranger behind an empty entry, the third one behind eight entries of others.
+        // The second source is absent, behind an empty entry; the third is behind eight entries of others.
         let displaced = [0, 1, 8, 3, 7][number % 5];
         let home = reference::home_entry(message.source);
         let first = usize::from(displaced == 1);
@@ -247,11 +248,11 @@ fn filtering(setting: Setting) {
     let mut run = Run::new("filtering", setting, install);
     let mut turns = turns(&messages, 0);
     run.host().write(RECORDS as u64, &table).expect("inside");
-    // The table is not said to be whole yet: its first packet's headers go nowhere.
+    // The table is not marked complete yet, so the first packet's headers are not written.
     run.lab.exchange(&[turns[0].remove(0)]);
     assert!(run.host_bytes()[..RECORDS].iter().all(|byte| *byte == 0), "{setting:?}");
     run.host().write((RECORDS + table.len()) as u64, &1u32.to_le_bytes()).expect("inside");
-    // A message's last datagram leaves the record, so it comes when the others have been handled.
+    // A message's last datagram leaves the record, so it is sent after the others have been processed.
     for frames in turns {
         assert!(run.lab.exchange(&frames).is_empty());
     }
@@ -266,13 +267,13 @@ fn filtering(setting: Setting) {
     run.verify(&messages);
 }
 
-/// What a message's requests are answered, as frames.
+/// Returns the answers to a message's requests, as frames.
 fn answers(message: &Message, cache: &mut Cache) -> Vec<Vec<u8>> {
     let answer = |(request, frame): (&Vec<u8>, Vec<u8>)| {
         let mut frame =
             [&frame[6..12], &frame[..6], &frame[12..26], &frame[30..34], &frame[26..30], &frame[34..]].concat();
         frame[34..38].rotate_left(2);
-        // No checksum.
+        // A zero field means no checksum.
         frame[40..42].fill(0);
         frame.splice(HEADERS.., cache.answer(request));
         frame
@@ -280,18 +281,18 @@ fn answers(message: &Message, cache: &mut Cache) -> Vec<Vec<u8>> {
     message.datagrams.iter().zip(message.frames()).map(answer).collect()
 }
 
-/// A message asks for keys that are in a set with no other message's, so the order of messages does not matter. That of its own
-/// requests does: each comes when the one before was answered.
+/// Each message uses keys of sets that no other message uses, so the order of messages does not matter. Requests of one
+/// message depend on their order: each is sent after the previous one was answered.
 fn kvstore(setting: Setting) {
     let mut random = Random::new(setting.size as u64);
     let mut run = Run::new("kvstore", setting, Install { handler_mem: 8192, ..Install::default() });
     let mut cache = Cache::default();
     let (mut all, mut codes) = (Vec::new(), [0; 6]);
-    // Several rounds, for the sets to fill up.
+    // Several rounds fill the sets.
     for _ in 0..6 {
         let fill = |message: usize, payload: &mut [u8]| {
             random.bytes(payload);
-            // Six keys of a set of four, and of another.
+            // Six keys of one set with four entries, and some of another set.
             let set = message * 3 + usize::from(random.below(7) == 0);
             let key = u32::try_from(set + 125 * random.below(6)).expect("small");
             let operation: u32 = if random.below(2) == 0 { 1 } else { 2 };

@@ -1,22 +1,22 @@
-//! What must come of messages: written from the handlers' descriptions, apart from their code.
+//! Expected results of messages, written from the handlers' descriptions independently of their code.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::frames::checksum;
 use crate::traffic::Message;
 
-/// Elements of `reduce`'s vector.
+/// Number of elements of `reduce`'s vector.
 pub const ELEMENTS: usize = 512;
-/// `histogram` counts values below this.
+/// Bound of the values that `histogram` counts, exclusive.
 pub const BINS: usize = 1025;
-/// Entries of `filtering`'s table.
+/// Number of entries of `filtering`'s table.
 pub const ENTRIES: usize = 65_536;
-/// Bytes of an entry's record in host memory.
+/// Size of an entry's record in host memory, in bytes.
 pub const RECORD: usize = 64;
 const SETS: u32 = 125;
 const WAYS: usize = 4;
 
-/// The whole little-endian words of some bytes.
+/// Returns the complete little-endian words of a slice.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
 }
@@ -44,7 +44,7 @@ pub fn histogram(messages: &[Message]) -> Vec<u32> {
     bins
 }
 
-/// Host memory after bytes at offsets of a message were scattered.
+/// Computes host memory after the messages' bytes were scattered by their offsets.
 pub fn scatter(messages: &[Message], block: usize, stride: usize, host: &mut [u8]) {
     for payload in messages.iter().flat_map(|message| &message.datagrams) {
         let (offset, data) = payload.split_first_chunk().expect("an offset");
@@ -55,13 +55,13 @@ pub fn scatter(messages: &[Message], block: usize, stride: usize, host: &mut [u8
     }
 }
 
-/// The entry where a source is looked for first.
+/// Returns the entry where the search for a source begins.
 pub fn home_entry(source: [u8; 4]) -> usize {
     let product = u64::from(u32::from_le_bytes(source)) * 0x9e37_79b1;
     (product as u32 >> 16) as usize
 }
 
-/// Headers of a frame whose destination port became `port`, with the checksum of all of it.
+/// Returns the headers of a frame with destination port `port` and updated checksums.
 pub fn rewritten(frame: &[u8], port: u16) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[36..38].copy_from_slice(&port.to_be_bytes());
@@ -73,12 +73,12 @@ pub fn rewritten(frame: &[u8], port: u16) -> Vec<u8> {
     frame
 }
 
-/// The cache: of each set, its entries in the order in which their keys came.
+/// The cache: the entries of each set in insertion order of their keys.
 #[derive(Default)]
 pub struct Cache(BTreeMap<u32, VecDeque<(u32, [u8; 4])>>);
 
 impl Cache {
-    /// The answer to a request, as a datagram's payload.
+    /// Returns the answer to a request, as a datagram's payload.
     pub fn answer(&mut self, request: &[u8]) -> Vec<u8> {
         let field = |at: usize| -> [u8; 4] { request[at..at + 4].try_into().expect("four bytes") };
         let (key, value) = (u32::from_be_bytes(field(4)), field(8));

@@ -2,20 +2,21 @@
 
 use crate::frames::{Ipv4, SERVER, request, udp};
 
-/// Messages that are open at a time.
+/// Number of open messages.
 pub const MESSAGES: usize = 8;
-/// Ethernet, IPv4 and UDP header.
+/// Bytes of the Ethernet, IPv4 and UDP headers.
 pub const HEADERS: usize = 42;
-/// Port of the datagrams.
+/// Destination port of the datagrams.
 pub const PORT: u16 = 9999;
-/// The rule they match.
+/// Rule that matches the datagrams.
 pub const RULE: &str = "udp dport 9999";
-/// Byte of a datagram's payload that is 1 in a message's last one, behind what the handlers look at first.
+/// Offset of the payload byte that is 1 in a message's last datagram; it follows the bytes that the handlers read
+/// first.
 const END: usize = 12;
-/// The predicate for it.
+/// End-of-message rule for that byte.
 pub const EOM: &str = "payload[12:1] = 1";
 
-/// Numbers that are the same in every run (xorshift64*, Vigna 2016).
+/// Pseudo-random numbers with a fixed seed (xorshift64*, Vigna 2016).
 pub struct Random(u64);
 
 impl Random {
@@ -39,7 +40,7 @@ impl Random {
     }
 }
 
-/// A message: its datagrams come from one address and port.
+/// A message; all its datagrams come from one address and port.
 pub struct Message {
     pub source: [u8; 4],
     pub port: u16,
@@ -47,7 +48,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The frames, as they arrive.
+    /// Returns the frames as they arrive.
     pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
         self.datagrams.iter().map(|payload| {
             let payload = udp(self.source, SERVER, [self.port, PORT], payload);
@@ -56,8 +57,8 @@ impl Message {
     }
 }
 
-/// Messages of two to four datagrams in frames of `size` bytes: `fill` says what is in a datagram of a message, but for the
-/// byte that ends messages.
+/// Makes messages of two to four datagrams in frames of `size` bytes. `fill` writes the content of a message's
+/// datagram, except for the byte that marks the end.
 pub fn messages(size: usize, mut fill: impl FnMut(usize, &mut [u8])) -> Vec<Message> {
     let message = |number: usize| {
         let low = u8::try_from(number).expect("few messages");
@@ -72,13 +73,14 @@ pub fn messages(size: usize, mut fill: impl FnMut(usize, &mut [u8])) -> Vec<Mess
     (0..MESSAGES).map(message).collect()
 }
 
-/// All frames but each message's last `held_back`: the first of each message, then the second of each, and so on.
+/// Returns all frames except each message's last `held_back`: the first of each message, then the second of each, and
+/// so on.
 pub fn interleaved(messages: &[Message], held_back: usize) -> Vec<Vec<u8>> {
     turns(messages, held_back).concat()
 }
 
-/// The same in parts: the first frame of each message, the second of each, and so on. Frames of one message may be handled in any
-/// order unless they arrive in different parts.
+/// Returns the frames of [`interleaved`] in groups: the first frame of each message, the second of each, and so on.
+/// Frames of one message may be processed in any order unless they arrive in different groups.
 pub fn turns(messages: &[Message], held_back: usize) -> Vec<Vec<Vec<u8>>> {
     let mut queues: Vec<Vec<_>> = messages.iter().map(|message| message.frames().collect()).collect();
     queues.iter_mut().for_each(|queue| queue.truncate(queue.len() - held_back));

@@ -1,16 +1,16 @@
-//! Bytes as lines of text.
+//! Hex dump of bytes as text.
 
 use std::fmt::Write;
 
-/// Bytes of a line.
+/// Bytes per line.
 const LINE: usize = 16;
 
-/// Lines of offset, sixteen bytes in hexadecimal, and the same as text.
+/// Formats bytes as lines: the offset, sixteen bytes in hexadecimal, and their printable characters.
 #[must_use]
 pub fn lines(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (number, line) in bytes.chunks(LINE).enumerate() {
-        // A string takes all.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{:08x} ", number * LINE);
         for at in 0..LINE {
             let gap = if at == LINE / 2 { " " } else { "" };

@@ -1,4 +1,4 @@
-//! What the host side looks up in a handler image.
+//! Symbols that the host side looks up in a handler image.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -11,42 +11,42 @@ use object::read::elf::{FileHeader, ProgramHeader, SymbolTable};
 use object::{Endianness, elf};
 use spin_abi::map::{L2_BASE, Machine, PAGE};
 
-/// Symbol of what host programs read and write in NIC memory.
+/// Symbol of the data in NIC memory that host programs read and write.
 const HOST_DATA: &str = "__host_data";
 
-/// What makes one of several images from the same file.
+/// Random bytes that make images read from the same file distinct.
 type Mark = [u8; 8];
-/// Longest image.
+/// Maximum image size in bytes.
 const LONGEST: u64 = (MAX_BLOB - size_of::<Mark>()) as u64;
 
-/// Why an image is of no use.
+/// Reason why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read it: {0}")]
     Read(#[from] std::io::Error),
-    /// Longer than spind takes.
+    /// The file is longer than spind accepts.
     #[error("it is longer than {LONGEST} bytes")]
     TooLong,
-    /// Not a handler image.
+    /// The file is not a handler image.
     #[error("it is no handler image: {0}")]
     Elf(#[from] object::Error),
 }
 
-/// An image's file and what was found in it.
+/// An image's file and the symbols found in it.
 #[derive(Debug)]
 pub struct Image {
-    /// The file.
+    /// The file's bytes.
     pub bytes: Vec<u8>,
-    /// Address of `__host_data`: where L2 begins if the image does not say.
+    /// Address of `__host_data`; the start of L2 if the image does not define it.
     pub host_data: u32,
-    /// Handler memory that the image leaves, of the machine's.
+    /// Handler memory of the machine that the image does not use, in bytes.
     pub handler_mem_left: u32,
 }
 
 impl Image {
-    /// Reads the image at `path`, and marks it so that it shares nothing with others that spind has of the same file: flags and counters
-    /// in its data are its own.
+    /// Reads the image at `path` and appends a random mark. spind then shares nothing with other images of the same
+    /// file, so flags and counters in its data are private.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -57,7 +57,7 @@ impl Image {
             return Err(ImageError::TooLong);
         }
         let mut image = Self::of(bytes)?;
-        // Behind an ELF file's end nothing is looked at, but it makes another file of it.
+        // Bytes behind the end of an ELF file are ignored, but make it a different file.
         let mark: Mark = RandomState::new().hash_one(std::process::id()).to_le_bytes();
         image.bytes.extend_from_slice(&mark);
         Ok(image)
@@ -80,7 +80,7 @@ impl Image {
     }
 }
 
-/// The value of a symbol.
+/// Returns the value of a symbol.
 fn find(endian: Endianness, symbols: &SymbolTable<'_, FileHeader32<Endianness>>, name: &str) -> Option<u32> {
     let strings = symbols.strings();
     let named = |symbol: &&elf::Sym32<Endianness>| {

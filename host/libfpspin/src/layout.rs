@@ -1,21 +1,21 @@
-//! Structures and constants of `fpspin.h`, as C lays them out.
+//! Structures and constants of `fpspin.h`, in C layout.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
 use crate::slmp;
 
-/// HPUs of the machine.
+/// Number of HPUs of the machine.
 pub const NUM_HPUS: usize = 16;
-/// Bytes of a page of host memory; each HPU has one.
+/// Bytes of a host memory page; each HPU has one.
 pub const PAGE_SIZE: usize = 4096;
-/// Pages that are enough for those.
+/// Default number of pages: one for each HPU.
 pub const HOSTDMA_PAGES_DEFAULT: usize = 16;
-/// Where in its page an HPU's payload begins.
+/// Offset of an HPU's payload in its page.
 pub const DMA_ALIGN: usize = 64;
-/// Counters of an image.
+/// Number of counters of an image.
 pub const NUM_COUNTERS: usize = 16;
-/// Rulesets of a context.
+/// Maximum number of rulesets of a context.
 pub const NUM_RULESETS: usize = 4;
 
 /// `FPSPIN_MODE_AND`.
@@ -27,13 +27,13 @@ pub const MODE_OR: c_uint = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Rule {
-    /// Index of the word in the frame.
+    /// Index of the 32-bit word in the frame.
     pub idx: c_int,
-    /// Bits looked at.
+    /// Mask applied to the word.
     pub mask: u32,
-    /// Least masked value that holds.
+    /// Smallest masked value that matches.
     pub start: u32,
-    /// Greatest masked value that holds.
+    /// Greatest masked value that matches.
     pub end: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Ruleset {
-    /// Rules 0 to 2 match, rule 3 ends the message.
+    /// Rules: 0 to 2 match a packet, rule 3 marks the end of a message.
     pub r: [Rule; 4],
     /// [`MODE_AND`] or [`MODE_OR`].
     pub mode: c_uint,
@@ -51,23 +51,23 @@ pub struct Ruleset {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed)]
 pub struct Flag {
-    /// Names the request.
+    /// Request id.
     pub dma_id: u8,
-    /// Bytes of payload.
+    /// Payload length in bytes.
     pub len: u32,
-    /// The HPU.
+    /// HPU number.
     pub hpu_id: u16,
 }
 
 impl Flag {
-    /// The doubleword that has it in its lower bytes.
+    /// Packs the flag into the lower bytes of a doubleword.
     #[must_use]
     pub const fn word(self) -> u64 {
         let Self { dma_id, len, hpu_id } = self;
         dma_id as u64 | (len as u64) << 8 | (hpu_id as u64) << 40
     }
 
-    /// What is in a doubleword's lower bytes.
+    /// Unpacks the flag from the lower bytes of a doubleword.
     #[must_use]
     pub const fn of(word: u64) -> Self {
         Self { dma_id: word as u8, len: (word >> 8) as u32, hpu_id: (word >> 40) as u16 }
@@ -78,14 +78,14 @@ impl Flag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counter {
-    /// Of all values counted.
+    /// Sum of all counted values.
     pub sum: u32,
-    /// How many.
+    /// Number of counted values.
     pub count: u32,
 }
 
 impl Counter {
-    /// The average, 0 of nothing.
+    /// Returns the average; 0 if nothing was counted.
     #[must_use]
     pub fn average(self) -> f64 {
         if self.count == 0 { 0.0 } else { f64::from(self.sum) / f64::from(self.count) }
@@ -95,9 +95,9 @@ impl Counter {
 /// `struct host_data`.
 #[repr(C)]
 pub struct HostData {
-    /// By HPU: the answer to its latest request.
+    /// Answer to the latest request of each HPU.
     pub flag: [u64; NUM_HPUS],
-    /// What handlers count.
+    /// Counters that handlers update.
     pub counters: [Counter; NUM_COUNTERS],
 }
 
@@ -105,9 +105,9 @@ pub struct HostData {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MemArea {
-    /// First byte in NIC memory.
+    /// Address of the first byte in NIC memory.
     pub addr: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
@@ -115,17 +115,17 @@ pub struct MemArea {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ctx {
-    /// As the program calls it.
+    /// Context id that the program passed.
     pub ctx_id: c_int,
-    /// The connection to spind.
+    /// Descriptor of the connection to spind.
     pub fd: c_int,
-    /// Host memory.
+    /// Host memory, mapped.
     pub cpu_addr: *mut c_void,
-    /// Its bytes.
+    /// Length of the host memory in bytes.
     pub mmap_len: usize,
-    /// By HPU: id of the request that was taken last.
+    /// Id of the request taken last, for each HPU.
     pub dma_idx: [u8; NUM_HPUS],
-    /// Address of `__host_data` in NIC memory; as a C pointer, `pspin_host_data`.
+    /// Address of `__host_data` in NIC memory; the C field is the pointer `pspin_host_data`.
     pub host_data_ptr: u64,
     /// Header handler.
     pub hh: MemArea,
@@ -135,7 +135,7 @@ pub struct Ctx {
     pub th: MemArea,
     /// Handler memory.
     pub handler_mem: MemArea,
-    /// The program's.
+    /// Program-defined pointer.
     pub app_data: *mut c_void,
 }
 
@@ -143,15 +143,15 @@ pub struct Ctx {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct SlmpSock {
-    /// More than one thread sends.
+    /// Whether more than one thread sends.
     pub parallel: bool,
-    /// Packets that may wait for their acknowledgement.
+    /// Maximum number of unacknowledged packets.
     pub wnd_sz: c_int,
-    /// What lengths of payloads are multiples of.
+    /// Alignment of payload lengths in bytes.
     pub align: c_int,
-    /// Microseconds between packets.
+    /// Interval between packets in microseconds.
     pub fc_us: c_int,
-    /// Threads that send.
+    /// Number of sending threads.
     pub num_threads: c_int,
 }
 

@@ -1,12 +1,12 @@
-//! FPsPIN's host library, for C programs that were written for it: see `include/fpspin/fpspin.h` and `README.md`.
+//! FPsPIN's host library, for C programs written for it: see `include/fpspin/fpspin.h` and `README.md`.
 //!
-//! * [`layout`]: structures and constants that C programs share with this.
-//! * [`rules`]: rulesets as spind's rules.
-//! * [`image`]: what the host side looks up in a handler image.
-//! * [`session`]: a connection to spind and the context that is installed over it.
+//! * [`layout`]: structures and constants shared with C programs.
+//! * [`rules`]: conversion of rulesets to spind's rules.
+//! * [`image`]: symbols that the host side looks up in a handler image.
+//! * [`session`]: a connection to spind and the context installed over it.
 //! * [`slmp`]: the sending side of SLMP.
-//! * [`dump`]: bytes as lines of text.
-//! * `ffi`: the functions that C programs call; the only place where their pointers are followed.
+//! * [`dump`]: hex dumps.
+//! * `ffi`: the functions that C programs call; only this module dereferences their pointers.
 #![deny(unsafe_code)]
 
 pub mod dump;

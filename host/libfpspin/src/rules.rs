@@ -1,4 +1,4 @@
-//! Rulesets as spind's rules, and those that the library itself offers.
+//! Conversion of rulesets to spind's rules, and the library's predefined rulesets.
 
 use spin_abi::control::Compat;
 use spin_matcher::fpspin::{self, Beyond, FpspinRule, Mode};
@@ -7,53 +7,53 @@ use spin_matcher::{Eom, Rules};
 use crate::layout::{MODE_AND, MODE_OR, NUM_RULESETS, Rule, Ruleset};
 use crate::slmp;
 
-/// Always holds: `FPSPIN_RULE_EMPTY`.
+/// Rule that always matches: `FPSPIN_RULE_EMPTY`.
 const EMPTY: Rule = Rule { idx: 0, mask: 0, start: 0, end: 0 };
-/// Never holds: `FPSPIN_RULE_FALSE`.
+/// Rule that never matches: `FPSPIN_RULE_FALSE`.
 const FALSE: Rule = Rule { idx: 0, mask: 0, start: 1, end: 0 };
 /// `FPSPIN_RULE_IP`.
 const IP: Rule = exact(3, 0xffff_0000, 0x0800_0000);
 const UDP: u32 = 17;
 
-/// A rule whose constants are as one reads the frame: upstream's are swapped.
+/// Makes a rule whose constants are in the frame's byte order; upstream's constants are byte-swapped.
 const fn exact(idx: i32, mask: u32, value: u32) -> Rule {
     Rule { idx, mask: mask.swap_bytes(), start: value.swap_bytes(), end: value.swap_bytes() }
 }
 
-/// Why rulesets were refused.
+/// Reason why rulesets were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// Too few or too many.
+    /// Too few or too many rulesets.
     #[error("{0} rulesets: between 1 and {NUM_RULESETS}")]
     Count(usize),
-    /// Neither AND nor OR.
+    /// A mode that is neither AND nor OR.
     #[error("ruleset {ruleset}: mode {mode} is neither FPSPIN_MODE_AND nor FPSPIN_MODE_OR")]
     Mode {
-        /// Which.
+        /// Index of the ruleset.
         ruleset: usize,
-        /// What it has.
+        /// Mode found.
         mode: u32,
     },
-    /// A word before the frame.
+    /// A negative word index.
     #[error("ruleset {ruleset}: rule {rule} looks at word {idx}")]
     Index {
-        /// Which.
+        /// Index of the ruleset.
         ruleset: usize,
-        /// Which of its rules.
+        /// Index of the rule in its ruleset.
         rule: usize,
-        /// What it has.
+        /// Word index found.
         idx: i32,
     },
 }
 
 impl Ruleset {
-    /// No packet.
+    /// Matches no packet.
     pub const BYPASS: Self = Self { r: [FALSE; 4], mode: MODE_AND };
-    /// All packets, each a message.
+    /// Matches all packets; each packet is a message.
     pub const MATCH: Self = Self { r: [EMPTY; 4], mode: MODE_AND };
-    /// UDP over IPv4, each packet a message.
+    /// Matches UDP over IPv4; each packet is a message.
     pub const UDP: Self = Self { r: [IP, exact(5, 0xff, UDP), EMPTY, EMPTY], mode: MODE_AND };
-    /// SLMP over IPv4: messages end with a packet that says so.
+    /// Matches SLMP over IPv4; the packet with the end-of-message flag ends a message.
     pub const SLMP: Self = Self {
         r: [
             IP,
@@ -79,7 +79,7 @@ impl Ruleset {
     }
 }
 
-/// What is the same of FPsPIN's and of spind's own rules: what is beyond the frame.
+/// Returns how rules treat words beyond the end of the frame: they read as zero for FPsPIN and match nothing for spind.
 const fn beyond(compat: Compat) -> Beyond {
     match compat {
         Compat::None => Beyond::Fails,
@@ -87,7 +87,8 @@ const fn beyond(compat: Compat) -> Beyond {
     }
 }
 
-/// What rulesets are together in a spind that has these rules of messages: which packets match, and which of those end theirs.
+/// Converts rulesets to spind's rules under the given message semantics: which packets match, and which of them end a
+/// message.
 ///
 /// # Errors
 /// See [`RulesError`].
@@ -99,7 +100,7 @@ pub fn together(rulesets: &[Ruleset], compat: Compat) -> Result<(Rules, Eom), Ru
     Ok(fpspin::together(&checked?, beyond(compat)))
 }
 
-/// What names a message there.
+/// Returns the message key for the given semantics.
 #[must_use]
 pub fn key(compat: Compat) -> String {
     fpspin::key(beyond(compat)).to_string()

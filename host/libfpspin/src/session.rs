@@ -1,4 +1,4 @@
-//! A connection to spind, and the context that a program has there.
+//! A connection to spind and the program's context there.
 
 use std::env;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,66 +11,66 @@ use crate::image::{Image, ImageError};
 use crate::layout::{Counter, DMA_ALIGN, Flag, NUM_COUNTERS, NUM_HPUS, NUM_RULESETS, PAGE_SIZE, Ruleset};
 use crate::rules::{self, RulesError};
 
-/// The device that stands for the spind that listens where [`SOCKET_VARIABLE`] or, without it, spind's default says.
+/// Device name that stands for the default spind: its socket is [`SOCKET_VARIABLE`] or, if unset, spind's default.
 const DEFAULT_DEVICE: &str = "/dev/pspin0";
-/// Environment variable that names the default spind's socket.
+/// Environment variable with the socket path of the default spind.
 const SOCKET_VARIABLE: &str = "FPSPIN_SOCKET";
-/// Longest name of a context.
+/// Maximum length of a context's name.
 const MAX_NAME: usize = 64;
-/// Bytes written to NIC memory with one request.
+/// Maximum number of bytes of NIC memory written per request.
 const WRITE_PIECE: usize = 1 << 20;
-/// Bytes of `__host_data` before its counters.
+/// Offset of the counters in `__host_data`.
 const COUNTERS: usize = NUM_HPUS * 8;
 
-/// Why something was not done.
+/// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// spind could not be reached, or refused.
+    /// spind cannot be reached, or refused the request.
     #[error(transparent)]
     Spin(#[from] libspin::Error),
-    /// The image.
+    /// An image cannot be used.
     #[error("image {}: {source}", path.display())]
     Image {
-        /// Its path.
+        /// Path of the image.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         source: ImageError,
     },
-    /// The rulesets.
+    /// Rulesets were refused.
     #[error(transparent)]
     Rules(#[from] RulesError),
-    /// A negative number of pages, or more than there can be.
+    /// The number of pages is negative or too large.
     #[error("{0} pages of host memory")]
     Pages(i32),
     /// No image is loaded.
     #[error("no image is loaded")]
     NotLoaded,
-    /// An HPU that there is not, or that has no page of host memory.
+    /// The HPU does not exist, or has no page of host memory.
     #[error("HPU {0}: there is no page of host memory for it")]
     Hpu(i32),
-    /// A counter that there is not.
+    /// The counter does not exist.
     #[error("counter {0}: there are {NUM_COUNTERS}")]
     Counter(i32),
-    /// A ruleset that there is not.
+    /// The ruleset does not exist.
     #[error("ruleset {0}: there are {NUM_RULESETS}")]
     Ruleset(i32),
-    /// More than NIC memory has.
+    /// The write is longer than NIC memory.
     #[error("{0} bytes do not fit NIC memory")]
     Long(usize),
-    /// Host memory ends before that.
+    /// An access beyond the end of host memory.
     #[error("host memory: {0}")]
     Bounds(#[from] OutOfBounds),
 }
 
-/// An image that is installed.
+/// An installed image.
 #[derive(Debug)]
 pub struct Loaded {
     context: u32,
-    /// Host memory, if it has some.
+    /// Host memory; `None` if the context has none.
     pub host: Option<Region>,
     /// Address of `__host_data` in NIC memory.
     pub host_data: u32,
-    /// Handlers and handler memory.
+    /// Addresses of handlers and handler memory.
     pub areas: Areas,
 }
 
@@ -85,12 +85,12 @@ pub struct Session {
     loaded: Mutex<Option<Arc<Loaded>>>,
 }
 
-/// What it guards is whole at any moment.
+/// Locks a mutex and ignores poisoning: the guarded data are consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the spind listens that `device` names.
+/// Returns the socket path of the spind that `device` names.
 fn socket(device: &Path) -> PathBuf {
     if device != Path::new(DEFAULT_DEVICE) {
         return device.to_path_buf();
@@ -117,13 +117,13 @@ impl Session {
         })
     }
 
-    /// The connection's descriptor: names the session while it lives.
+    /// Returns the descriptor of the connection. It identifies the session while the session lives.
     #[must_use]
     pub const fn fd(&self) -> i32 {
         self.fd
     }
 
-    /// What is loaded.
+    /// Returns the loaded image.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`].
@@ -131,13 +131,13 @@ impl Session {
         lock(&self.loaded).clone().ok_or(SessionError::NotLoaded)
     }
 
-    /// Installs the image at `path`, in place of what is loaded, with `pages` pages of host memory.
+    /// Installs the image at `path` with `pages` pages of host memory, in place of the loaded one.
     ///
     /// # Errors
-    /// See [`SessionError`]; nothing is loaded then.
+    /// See [`SessionError`]; afterwards no image is loaded.
     pub fn load(&self, path: &Path, pages: i32) -> Result<Arc<Loaded>, SessionError> {
         match self.unload() {
-            // Somebody else has removed it.
+            // A refusal means that the context was removed by another client.
             Ok(()) | Err(SessionError::Spin(libspin::Error::Refused(_))) => {}
             Err(error) => return Err(error),
         }
@@ -155,7 +155,7 @@ impl Session {
         Ok(loaded)
     }
 
-    /// All of the machine for it, as there.
+    /// Makes the install request. The context gets the whole machine, as on FPsPIN.
     fn install(&self, path: &Path, image: &Image, host_mem: u64) -> Result<Install, SessionError> {
         let (rules, eom) = rules::together(&lock(&self.rulesets), self.compat)?;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -169,14 +169,14 @@ impl Session {
             handler_mem: image.handler_mem_left,
             scratchpad: self.machine.scratchpad,
             abi: Abi::Fpspin,
-            // The hardware holds packets back: it loses none.
+            // FPsPIN's hardware holds packets back instead of dropping them.
             full: Full::Wait,
             hpus: Some(self.machine.hpus_per_cluster),
             ..Install::default()
         })
     }
 
-    /// Removes what is loaded, if something is.
+    /// Removes the loaded image, if any.
     ///
     /// # Errors
     /// [`SessionError::Spin`].
@@ -187,10 +187,10 @@ impl Session {
         }
     }
 
-    /// Has the context take the packets of other rulesets.
+    /// Replaces the context's rulesets.
     ///
     /// # Errors
-    /// See [`SessionError`]; nothing has changed then.
+    /// See [`SessionError`]; the rulesets are then unchanged.
     pub fn set_rulesets(&self, rulesets: Vec<Ruleset>) -> Result<(), SessionError> {
         let (rules, eom) = rules::together(&rulesets, self.compat)?;
         if let Ok(loaded) = self.loaded() {
@@ -200,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sets one of the rulesets. Those before it that were not set match nothing.
+    /// Sets one ruleset. Unset rulesets before it match nothing.
     ///
     /// # Errors
     /// As [`Session::set_rulesets`], and [`SessionError::Ruleset`].
@@ -212,7 +212,7 @@ impl Session {
         self.set_rulesets(rulesets)
     }
 
-    /// The flag in an HPU's page of host memory, if it names another request than `taken`, and where its payload begins.
+    /// Returns an HPU's request flag and the start of its payload, unless the flag still has the id `taken`.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`], [`SessionError::Hpu`].
@@ -225,7 +225,7 @@ impl Session {
         Ok((flag.dma_id != taken).then(|| (flag, host.as_ptr().wrapping_add(at + DMA_ALIGN))))
     }
 
-    /// Gives an HPU its answer.
+    /// Writes the answer to an HPU's request.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`], [`SessionError::Hpu`], [`SessionError::Spin`].
@@ -238,7 +238,7 @@ impl Session {
         Ok(lock(&self.client).write_memory(loaded.context, place, &word.to_le_bytes())?)
     }
 
-    /// What handlers counted.
+    /// Reads a counter that handlers update.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`], [`SessionError::Counter`], [`SessionError::Spin`].
@@ -259,7 +259,7 @@ impl Session {
         Ok(lock(&self.client).write_memory(loaded.context, loaded.counter(id)?, &[0; 8])?)
     }
 
-    /// Writes NIC memory. A long write that fails may have been done in part.
+    /// Writes NIC memory. A long write that fails may be partly done.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`], [`SessionError::Long`], [`SessionError::Spin`].
@@ -276,7 +276,7 @@ impl Session {
 }
 
 impl Loaded {
-    /// Where in host memory an HPU's page begins, all of which is there.
+    /// Returns the offset of an HPU's page in host memory; the whole page lies within it.
     fn page(&self, hpu: i32) -> Result<(usize, &Region), SessionError> {
         let number = usize::try_from(hpu).ok().filter(|&number| number < NUM_HPUS);
         let found = number.zip(self.host.as_ref()).map(|(number, host)| (number * PAGE_SIZE, host));
@@ -284,7 +284,7 @@ impl Loaded {
         found.ok_or(SessionError::Hpu(hpu))
     }
 
-    /// Where in NIC memory a counter is.
+    /// Returns the address of a counter in NIC memory.
     fn counter(&self, id: i32) -> Result<u32, SessionError> {
         let number = usize::try_from(id).ok().filter(|&number| number < NUM_COUNTERS);
         let offset = number.and_then(|number| u32::try_from(COUNTERS + number * 8).ok());

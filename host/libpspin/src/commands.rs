@@ -1,5 +1,5 @@
-//! The command unit: what handlers ask of NIC and host. Bytes move when a command is issued; how long that takes is seen to when
-//! its handler has ended.
+//! The command unit: requests of handlers to the NIC and the host. Bytes move when a command is issued; its duration is
+//! simulated after its handler has ended.
 
 use std::ops::Range;
 
@@ -12,25 +12,25 @@ use crate::host::Host;
 use crate::statistics::Totals;
 use crate::time::{BEAT, beats};
 
-/// Commands that a task may issue.
+/// Maximum number of commands per task.
 const MOST_COMMANDS: usize = 1 << 16;
-/// Bytes that a task's commands may move.
+/// Maximum number of bytes that a task's commands may move.
 const MOST_BYTES: usize = 16 << 20;
-/// Bytes that may wait for the network, of all tasks.
+/// Maximum number of bytes waiting for the network, over all tasks.
 const MOST_STAGED: usize = 256 << 20;
 
-/// What a command that was carried out has to do yet.
+/// Remaining work of a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// These bytes are to leave; so many of them were read from host memory.
+    /// Bytes to be sent, and the number of them that were read from host memory.
     Send(Vec<u8>, usize),
-    /// So many were written to host memory.
+    /// Number of bytes written to host memory.
     Write(usize),
-    /// So many were read.
+    /// Number of bytes read from host memory.
     Read(usize),
 }
 
-/// What a task has issued so far: it counts against what it may.
+/// Budget that a task has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     commands: usize,
@@ -41,9 +41,9 @@ pub struct Spent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     handle: u32,
-    /// What there is to do.
+    /// Remaining work.
     pub work: Work,
-    /// The handler waited for it.
+    /// Whether the handler waited for the command.
     pub waited: bool,
 }
 
@@ -51,9 +51,9 @@ pub struct Issued {
 pub struct Unit<'h, H> {
     host: &'h mut H,
     totals: &'h mut Totals,
-    /// Bytes that wait for the network, of all tasks.
+    /// Bytes waiting for the network, over all tasks.
     staged: &'h mut usize,
-    /// In the order of issue.
+    /// Commands in the order of issue.
     issued: Vec<Issued>,
     spent: Spent,
     /// Cycles of copies within NIC memory.
@@ -62,12 +62,12 @@ pub struct Unit<'h, H> {
 }
 
 impl<'h, H: Host> Unit<'h, H> {
-    /// Of a task that has `spent` so much before it was left.
+    /// Makes the unit for a task that had used `spent` before it was suspended.
     pub const fn new(host: &'h mut H, totals: &'h mut Totals, staged: &'h mut usize, spent: Spent) -> Self {
         Self { host, totals, staged, issued: Vec::new(), spent, copying: 0, charge: 0 }
     }
 
-    /// What was issued, what is spent with that, and the cycles of copies within NIC memory.
+    /// Returns the issued commands, the budget used, and the cycles of copies within NIC memory.
     #[must_use]
     pub fn finish(self) -> (Vec<Issued>, Spent, u64) {
         (self.issued, self.spent, self.copying)
@@ -105,7 +105,7 @@ impl<'h, H: Host> Unit<'h, H> {
         work.map(|work| vec![work])
     }
 
-    /// The length of a copy from or to NIC memory, if it may be made: a buffer of it is no larger than NIC memory.
+    /// Checks a copy from or to NIC memory and returns its length; a buffer is never larger than NIC memory.
     fn allowed(&self, nic: u32, length: u32, view: &View<'_>) -> Result<usize, Status> {
         view.kind_of(nic, length).ok_or(Status::BadNicAddress)?;
         self.within_budget(length as usize)
@@ -115,7 +115,7 @@ impl<'h, H: Host> Unit<'h, H> {
         if length <= MOST_BYTES.saturating_sub(self.spent.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
     }
 
-    /// The packets of an RDMA put; host memory is read for the first one.
+    /// Makes the packets of an RDMA put. Host memory is read for the first one only.
     fn put(&mut self, put: Put, source: Source, view: &View<'_>) -> Result<Vec<Work>, Status> {
         let (bytes, read) = self.send(source, put.length as usize, view)?;
         *self.staged += put.packets() as usize * HEADER as usize;
@@ -126,7 +126,7 @@ impl<'h, H: Host> Unit<'h, H> {
         Ok(put.split().map(packet).collect())
     }
 
-    /// What is to be sent, and how much of it was read from host memory.
+    /// Collects the bytes to send, and returns the number of them that were read from host memory.
     fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<(Vec<u8>, usize), Status> {
         if length == 0 {
             return Err(Status::BadLength);
@@ -173,7 +173,7 @@ impl<'h, H: Host> Unit<'h, H> {
     }
 }
 
-/// Addresses of the host do not wrap.
+/// Checks that an address range of the host does not wrap.
 fn check_host(address: u64, len: usize) -> Result<(), Status> {
     let last = address.checked_add((len as u64).saturating_sub(1));
     last.map(|_| ()).ok_or(Status::BadHostAddress)

@@ -1,4 +1,4 @@
-//! What a program configures, as C lays it out, and what that comes to once it is checked.
+//! The program's configuration in C layout, and the checked settings made from it.
 
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
@@ -9,13 +9,13 @@ use crate::MACHINE;
 
 /// `NUM_CLUSTERS`.
 pub const NUM_CLUSTERS: u32 = MACHINE.clusters;
-/// `NUM_CORES`: of a cluster.
+/// `NUM_CORES`: HPUs per cluster.
 pub const NUM_CORES: u32 = MACHINE.hpus_per_cluster;
 /// `C_MSGID_WIDTH`.
 pub const MSGID_WIDTH: u32 = 10;
 /// `PCIE_START_ADDR`.
 pub const PCIE_START: u64 = 0x1000_0000_0000_0000;
-/// Names and values of `spin_hw_conf.h`, to be compared with the header.
+/// Names and values in `spin_hw_conf.h`, for a comparison with the header.
 pub const CONSTANTS: [(&str, u64); 17] = [
     ("NUM_CLUSTERS", NUM_CLUSTERS as u64),
     ("NUM_CORES", NUM_CORES as u64),
@@ -36,15 +36,15 @@ pub const CONSTANTS: [(&str, u64); 17] = [
     ("MAX_PKT_BYTES", crate::MAX_PACKET as u64),
 ];
 
-/// `ni_conf_t`: buffers of the inbound engine.
+/// `ni_conf_t`: AXI buffer depths of the inbound engine.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct NiConf {
-    /// Write addresses.
+    /// Write address channel.
     pub axi_aw_buffer: u32,
-    /// Write data.
+    /// Write data channel.
     pub axi_w_buffer: u32,
-    /// Write responses.
+    /// Write response channel.
     pub axi_b_buffer: u32,
 }
 
@@ -52,15 +52,15 @@ pub struct NiConf {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct NoConf {
-    /// Read addresses.
+    /// Read address channel.
     pub axi_ar_buffer: u32,
-    /// Read data.
+    /// Read data channel.
     pub axi_r_buffer: u32,
-    /// Nanoseconds that the network takes for a byte.
+    /// Network time per byte in nanoseconds.
     pub network_g: f64,
-    /// Bytes of the longest packet.
+    /// Maximum packet length in bytes.
     pub max_pkt_size: u32,
-    /// Packets that may wait for the network.
+    /// Maximum number of packets waiting for the network.
     pub max_network_queue_len: u32,
 }
 
@@ -68,19 +68,19 @@ pub struct NoConf {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PcieSlvConf {
-    /// Write addresses.
+    /// Write address channel.
     pub axi_aw_buffer: u32,
-    /// Write data.
+    /// Write data channel.
     pub axi_w_buffer: u32,
-    /// Read addresses.
+    /// Read address channel.
     pub axi_ar_buffer: u32,
-    /// Write responses.
+    /// Write response channel.
     pub axi_b_buffer: u32,
-    /// Read data.
+    /// Read data channel.
     pub axi_r_buffer: u32,
-    /// Nanoseconds of latency.
+    /// Latency in nanoseconds.
     pub pcie_l: u32,
-    /// Nanoseconds for a byte.
+    /// Time per byte in nanoseconds.
     pub pcie_g: f64,
 }
 
@@ -88,13 +88,13 @@ pub struct PcieSlvConf {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Conf {
-    /// Accepted and not looked at.
+    /// Path of SLM files; accepted and ignored.
     pub slm_files_path: *const c_char,
-    /// Inbound engine.
+    /// Configuration of the inbound engine.
     pub ni_conf: NiConf,
-    /// Outbound engine.
+    /// Configuration of the outbound engine.
     pub no_conf: NoConf,
-    /// Host's bus.
+    /// Configuration of the host's bus.
     pub pcie_slv_conf: PcieSlvConf,
 }
 
@@ -132,38 +132,38 @@ impl Default for Conf {
     }
 }
 
-/// What of it is modelled, checked. The depths of AXI's buffers are not.
+/// The modelled part of the configuration, checked. AXI buffer depths are not modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Nanoseconds that the network takes for a byte.
+    /// Network time per byte in nanoseconds.
     pub network_g: f64,
-    /// Bytes of the longest packet that is sent, not 0.
+    /// Maximum length of a sent packet in bytes; not 0.
     pub max_packet: usize,
-    /// Packets that may wait for the network, not 0.
+    /// Maximum number of packets waiting for the network; not 0.
     pub network_queue: usize,
-    /// Nanoseconds that the host's bus takes for a byte.
+    /// Host bus time per byte in nanoseconds.
     pub pcie_g: f64,
-    /// Nanoseconds of its latency.
+    /// Host bus latency in nanoseconds.
     pub pcie_l: u32,
 }
 
-/// What cannot be configured.
+/// Reason why a configuration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfError {
-    /// A time for a byte that is none.
+    /// A time per byte that is not a valid number.
     #[error("{name} is {value}: nanoseconds for a byte are between 0 and {SLOWEST}")]
     Gap {
-        /// Its name.
+        /// Name of the field.
         name: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: f64,
     },
-    /// Nothing fits.
+    /// A size of zero.
     #[error("{0} is 0")]
     Zero(&'static str),
 }
 
-/// A byte a millisecond.
+/// Greatest time per byte in nanoseconds: one byte per millisecond.
 const SLOWEST: f64 = 1e6;
 
 impl TryFrom<&Conf> for Settings {

@@ -1,4 +1,4 @@
-//! Memory of a context's tasks: NIC memory, and windows that are the context's own.
+//! Memory of a context's tasks: NIC memory, and the context's own windows.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub struct ContextMemory {
     /// Stacks and packets of all HPUs.
     windows: Arc<Region>,
     handler: (u32, u32),
-    /// Offset and bytes of the scratchpad in each cluster.
+    /// Offset and size in bytes of the scratchpad in each cluster.
     scratchpads: [(u32, u32); 4],
 }
 
 impl ContextMemory {
-    /// Handler memory and scratchpads that are known to be within the NIC's.
+    /// Makes the memory. The caller has checked that handler memory and scratchpads lie within the NIC's memories.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -47,7 +47,7 @@ impl TaskMemory for ContextMemory {
     fn space(&self, own: HpuId) -> Result<Space, SpaceError> {
         let mut space = Space::new()?;
         let (nic, HpuId { cluster, hpu }, first) = (&self.image.memory, own, Self::window(own));
-        // What changes from task to task comes first: it is looked for in this order.
+        // Windows that change from task to task come first: lookups search in this order.
         let [l1, l2] = packet_windows(&MACHINE, own, first);
         space.map_packet_in(&self.windows, l1, l2)?;
         let (stack, write) = (MACHINE.stack_base(cluster, hpu), Access::Write);

@@ -1,4 +1,4 @@
-//! Which cluster a task goes to, and when it may begin there (PsPIN paper §III-B).
+//! Task dispatch: the cluster of a task, and when it may begin there (PsPIN paper §III-B).
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use spin_pspin::hpu::memory::HpuId;
 use crate::MACHINE;
 use crate::time::{Picos, moved};
 
-/// Tasks that a cluster holds before they run.
+/// Tasks that a cluster buffers before they run.
 const BUFFERED: usize = 12;
-/// Bytes of packets in a cluster's L1.
+/// Bytes of a cluster's L1 that hold packets.
 pub const L1_PACKETS: u32 = MACHINE.hpus_per_cluster * PACKET_WINDOW;
 
-/// A cluster, as the dispatcher knows it.
+/// A cluster's state in the dispatcher.
 #[derive(Debug)]
 struct Cluster<T> {
-    /// Tasks in order, and when the packet of each is in L1.
+    /// Buffered tasks in order, each with the time when its packet is in L1.
     waiting: VecDeque<(T, Picos)>,
-    /// HPUs that run nothing, as bits.
+    /// Idle HPUs as a bit mask.
     idle: u32,
-    /// Bytes of packets of all its tasks.
+    /// L1 bytes used by the packets of all its tasks.
     l1_used: usize,
-    /// When its DMA engine is done with what it has to copy.
+    /// Time when its DMA engine has finished all queued copies.
     copied: Picos,
 }
 
@@ -51,7 +51,8 @@ impl<T> Default for Dispatcher<T> {
 }
 
 impl<T> Dispatcher<T> {
-    /// The cluster for a task of a message whose home is `home`: that one if it has room, else the least loaded, of equals the first.
+    /// Returns the cluster for a task whose message has the home cluster `home`: the home cluster if it has room, else
+    /// the least loaded one. Of equally loaded clusters the first is chosen.
     #[must_use]
     pub fn place(&self, home: u32, bytes: usize) -> Option<u32> {
         if self.clusters[home as usize].takes(bytes) {
@@ -61,7 +62,7 @@ impl<T> Dispatcher<T> {
         takes.min_by_key(|&cluster| self.clusters[cluster as usize].load())
     }
 
-    /// Has a cluster that takes it copy a task's packet to L1. Returns when that is done.
+    /// Queues a task on a cluster, which copies its packet to L1. Returns the time when the copy is complete.
     pub fn send(&mut self, cluster: u32, task: T, bytes: usize, now: Picos) -> Picos {
         let cluster = &mut self.clusters[cluster as usize];
         cluster.copied = cluster.copied.max(now).saturating_add(moved(bytes));
@@ -70,7 +71,7 @@ impl<T> Dispatcher<T> {
         cluster.copied
     }
 
-    /// The next task that can begin on a cluster: tasks do in order, on the lowest-numbered idle HPU.
+    /// Returns the next task that can begin on a cluster. Tasks begin in order, on the lowest-numbered idle HPU.
     pub fn start(&mut self, cluster: u32, now: Picos) -> Option<(HpuId, T)> {
         let number = cluster;
         let cluster = &mut self.clusters[cluster as usize];
@@ -83,7 +84,7 @@ impl<T> Dispatcher<T> {
         Some((HpuId { cluster: number, hpu }, task))
     }
 
-    /// An HPU is done with a task whose packet had `bytes` in L1.
+    /// Marks an HPU as idle after a task whose packet had `bytes` in L1.
     pub fn end(&mut self, hpu: HpuId, bytes: usize) {
         let cluster = &mut self.clusters[hpu.cluster as usize];
         cluster.idle |= 1 << hpu.hpu;

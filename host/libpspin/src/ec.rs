@@ -1,4 +1,4 @@
-//! Execution contexts: handlers and the memory they share, as a program describes them with each packet.
+//! Execution contexts: handlers and their shared memory. A program passes one with each packet.
 
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use crate::image::{IMAGE_VARIABLE, Loaded};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, packed)]
 pub struct Ec {
-    /// Handler memory: address in NIC memory.
+    /// Address of handler memory in NIC memory.
     pub handler_mem_addr: u32,
-    /// Its bytes.
+    /// Size of handler memory in bytes.
     pub handler_mem_size: u32,
-    /// Host memory: any address.
+    /// Address of host memory; any value.
     pub host_mem_addr: u64,
-    /// Its bytes.
+    /// Size of host memory in bytes.
     pub host_mem_size: u32,
-    /// Header handler; 0 for none.
+    /// Address of the header handler; 0 for none.
     pub hh_addr: u32,
-    /// Its bytes.
+    /// Size of the header handler in bytes.
     pub hh_size: u32,
-    /// Payload handler; 0 for none.
+    /// Address of the payload handler; 0 for none.
     pub ph_addr: u32,
-    /// Its bytes.
+    /// Size of the payload handler in bytes.
     pub ph_size: u32,
-    /// Completion handler; 0 for none.
+    /// Address of the completion handler; 0 for none.
     pub th_addr: u32,
-    /// Its bytes.
+    /// Size of the completion handler in bytes.
     pub th_size: u32,
     /// Offset of the scratchpad in each cluster.
     pub scratchpad_addr: [u32; 4],
-    /// Its bytes.
+    /// Size of the scratchpad in each cluster, in bytes.
     pub scratchpad_size: [u32; 4],
 }
 
@@ -48,66 +48,66 @@ const _: () = {
     assert!(offset_of!(Ec, scratchpad_addr) == 44 && offset_of!(Ec, scratchpad_size) == 60);
 };
 
-/// Why there is no such context.
+/// Reason why a context is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EcError {
-    /// Handlers are at addresses of an image, and there is none.
+    /// No image is loaded, so there are no handler addresses.
     #[error(
         "no image is loaded: spin_find_handler_by_name loads the one that it is called with, or name one in {}",
         IMAGE_VARIABLE
     )]
     NoImage,
-    /// Where no instruction is.
+    /// A handler address without an instruction.
     #[error("{name} is {address:#010x}, where the image has no code")]
     Handler {
-        /// Which field.
+        /// Name of the field.
         name: &'static str,
-        /// Its value.
+        /// Address given.
         address: u32,
     },
-    /// Handler memory that is not there.
+    /// Handler memory outside the NIC's.
     #[error(
         "{size} bytes of handler memory at {address:#010x}: there are {} from {:#010x} on",
         MACHINE.handler_mem_size, MACHINE.handler_mem_base
     )]
     HandlerMemory {
-        /// First address.
+        /// Address of the first byte.
         address: u32,
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
     },
-    /// A scratchpad that is not there.
+    /// A scratchpad outside the cluster's area.
     #[error("{size} bytes of scratchpad at offset {offset} of cluster {cluster}: there are {}", MACHINE.scratchpad_size())]
     Scratchpad {
-        /// Which cluster.
+        /// Cluster number.
         cluster: usize,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u32,
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
     },
-    /// There is no memory for it.
+    /// Memory for the context cannot be allocated.
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
 }
 
-/// A context that can run.
+/// A checked context.
 #[derive(Debug)]
 pub struct Context {
-    /// Counts contexts.
+    /// Sequence number of the context.
     pub id: u32,
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// Address and bytes of host memory, as handlers are told.
+    /// Address and size of host memory, passed to handlers.
     pub host: (u64, u32),
-    /// The code.
+    /// Image with the code.
     pub image: Arc<Loaded>,
-    /// What its tasks see.
+    /// Memory of its tasks.
     pub memory: ContextMemory,
 }
 
 impl Context {
-    /// Checks what a program describes.
+    /// Checks a program's description of a context.
     ///
     /// # Errors
     /// See [`EcError`].
@@ -143,7 +143,7 @@ impl Context {
     }
 }
 
-/// Whether `len` bytes at `address` are among the `size` bytes at `base`.
+/// Whether `len` bytes at `address` lie within the `size` bytes at `base`.
 const fn within(base: u32, size: u32, address: u32, len: u32) -> bool {
     address >= base && len <= size && address - base <= size - len
 }

@@ -1,11 +1,11 @@
-//! What is to come, in the order in which it happens.
+//! Pending events in the order of their times.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::time::Picos;
 
-/// An event and its time; the number says which of one moment's was foreseen first.
+/// An event and its time. A sequence number orders events of the same time by insertion.
 #[derive(Debug)]
 struct Foreseen<E> {
     at: Picos,
@@ -14,7 +14,7 @@ struct Foreseen<E> {
 }
 
 impl<E> Ord for Foreseen<E> {
-    /// The first to happen is the greatest.
+    /// Reverses the order, since the heap returns its greatest element first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -34,7 +34,7 @@ impl<E> PartialEq for Foreseen<E> {
 
 impl<E> Eq for Foreseen<E> {}
 
-/// What is to come.
+/// Queue of pending events.
 #[derive(Debug)]
 pub struct Events<E> {
     heap: BinaryHeap<Foreseen<E>>,
@@ -48,7 +48,7 @@ impl<E> Default for Events<E> {
 }
 
 impl<E> Events<E> {
-    /// Foresees an event.
+    /// Schedules an event.
     pub fn add(&mut self, at: Picos, event: E) {
         self.number += 1;
         self.heap.push(Foreseen { at, number: self.number, event });
@@ -56,12 +56,12 @@ impl<E> Events<E> {
 
     /// Takes the next event before `end`.
     pub fn next(&mut self, end: Picos) -> Option<(Picos, E)> {
-        // What is never over is no event either, so that the last moment comes too.
+        // With `end` at `Picos::MAX`, events at the last moment are included.
         let next = self.heap.peek().is_some_and(|next| next.at < end || end == Picos::MAX);
         if next { self.heap.pop().map(|next| (next.at, next.event)) } else { None }
     }
 
-    /// Whether nothing is to come.
+    /// Whether no event is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

@@ -1,6 +1,8 @@
-//! The functions of `include/pspinsim.h` and `include/spin.h`: pointers become references, errors `SPIN_ERR` and a line on stderr.
+//! The functions of `include/pspinsim.h` and `include/spin.h`. Pointers become references; an error becomes `SPIN_ERR`
+//! and a line on stderr.
 //!
-//! No function unwinds. Pointers that are null where something has to be are refused; of all others the headers' promises hold.
+//! No function unwinds. Null pointers are refused where a value is required. For all other pointers the caller
+//! guarantees what the headers require.
 #![allow(unsafe_code, reason = "the boundary to C: follows the pointers that programs pass, and calls their callbacks")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -22,12 +24,12 @@ use crate::library::{self, Error, NewPacket};
 pub const SPIN_SUCCESS: c_int = 0;
 /// `SPIN_ERR`.
 pub const SPIN_ERR: c_int = 1;
-/// Bytes of every function, as [`spin_find_handler_by_name`] tells: as many as PsPIN's.
+/// Size that [`spin_find_handler_by_name`] reports for every function; the value is PsPIN's.
 pub const HANDLER_SIZE: usize = 4096;
-/// No memory of the NIC has more bytes.
+/// Upper bound of every NIC memory's size in bytes.
 const MOST_NICMEM: usize = 1 << 26;
 
-/// `pkt_out_cb_t`: a packet has left.
+/// `pkt_out_cb_t`: a packet was sent.
 pub type PktOut = unsafe extern "C" fn(*mut u8, usize);
 /// `pcie_slv_cb_t`: an access to host memory.
 pub type PcieSlave = unsafe extern "C" fn(u64, *mut u8, usize);
@@ -59,24 +61,24 @@ impl Callbacks {
 
 static CALLBACKS: Mutex<Callbacks> = Mutex::new(Callbacks::NONE);
 
-/// Changes the callbacks. None of them runs meanwhile on this thread.
+/// Changes the callbacks. No callback runs on this thread during the change.
 fn set(change: impl FnOnce(&mut Callbacks)) -> c_int {
     change(&mut CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner));
     SPIN_SUCCESS
 }
 
-/// A copy: they may change each other.
+/// Returns a copy, since callbacks may change the callbacks.
 fn callbacks() -> Callbacks {
     *CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The C program.
+/// The C program as a [`Host`].
 struct Program;
 
 impl Host for Program {
     fn send(&mut self, packet: &mut [u8]) {
         if let Some(callback) = callbacks().pkt_out {
-            // SAFETY: the program set it with this type; the bytes are valid for the call.
+            // SAFETY: the program set the callback with this type; the bytes are valid for the call.
             unsafe { callback(packet.as_mut_ptr(), packet.len()) }
         }
     }
@@ -90,14 +92,14 @@ impl Host for Program {
 
     fn read(&mut self, address: u64, data: &mut [u8]) {
         if let Some(callback) = callbacks().pcie_slv_read {
-            // SAFETY: as in `send`; the callback fills at most as many bytes as it is told.
+            // SAFETY: as in `send`; the callback fills at most the given number of bytes.
             unsafe { callback(address, data.as_mut_ptr(), data.len()) }
         }
     }
 
     fn released(&mut self, user: u64, times: Times) {
         if let Some(callback) = callbacks().pkt_feedback {
-            // SAFETY: the program set it with this type.
+            // SAFETY: the program set the callback with this type.
             unsafe { callback(user, times.nic_arrival, times.pspin_arrival, times.feedback) }
         }
     }
@@ -108,7 +110,8 @@ impl Host for Program {
             Access::Read => callbacks().pcie_mst_read,
         };
         if let Some(callback) = callback {
-            // SAFETY: the program set it with this type; the pointer is the one that it gave, and only passed on.
+            // SAFETY: the program set the callback with this type; the pointer is the program's own and is only passed
+            // back.
             unsafe { callback(ptr::with_exposed_provenance_mut(user)) }
         }
     }
@@ -122,22 +125,22 @@ impl Host for Program {
     }
 }
 
-/// Prints a line where the program's own go: in order with them.
+/// Prints a line through C's standard output, so that it is ordered with the program's own output.
 fn print(line: &[u8]) {
-    // A zero would end it.
+    // A zero byte would end the C string.
     let line: Vec<u8> = line.iter().map(|&byte| if byte == 0 { b' ' } else { byte }).collect();
     if let Ok(line) = CString::new(line) {
-        // SAFETY: it is a string that lives for the call.
+        // SAFETY: a zero-terminated string that lives for the call.
         let _ = unsafe { libc::puts(line.as_ptr()) };
     }
 }
 
-/// Prints a line for people. If that is not possible nobody can be told.
+/// Prints a line to stderr. A failure to print is ignored.
 fn report(problem: &str) {
     let _ = writeln!(std::io::stderr(), "libpspin: {problem}");
 }
 
-/// Carries out a function of the library: whatever goes wrong is told, and does not unwind.
+/// Runs a library function. Errors and panics are reported; nothing unwinds.
 fn outcome(function: &str, act: impl FnOnce() -> Result<(), Error>) -> c_int {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(())) => return SPIN_SUCCESS,
@@ -147,57 +150,57 @@ fn outcome(function: &str, act: impl FnOnce() -> Result<(), Error>) -> c_int {
     SPIN_ERR
 }
 
-/// The path that a program names.
+/// Converts a path argument.
 ///
 /// # Safety
-/// It is null or a string that lives long enough.
+/// `path` is null or a string that outlives the returned path.
 unsafe fn path<'p>(path: *const c_char) -> Result<&'p Path, Error> {
     if path.is_null() {
         return Err(Error::Argument("a path is NULL"));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
 }
 
 /// Fills a configuration with the defaults.
 ///
 /// # Safety
-/// `conf` is null or points at a configuration that may be overwritten.
+/// `conf` is null or points to a configuration that may be overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pspinsim_default_conf(conf: *mut Conf) -> c_int {
     outcome("pspinsim_default_conf", || {
         if conf.is_null() {
             return Err(Error::Argument("conf is NULL"));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { conf.write(Conf::default()) };
         Ok(())
     })
 }
 
-/// Begins a simulation. `conf` may be null, for the defaults; the program's arguments are not looked at.
+/// Begins a simulation. `conf` may be null for the defaults; the program's arguments are ignored.
 ///
 /// # Safety
-/// `conf` is null or points at a configuration.
+/// `conf` is null or points to a configuration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pspinsim_init(_argc: c_int, _argv: *mut *mut c_char, conf: *const Conf) -> c_int {
     outcome("pspinsim_init", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let conf = unsafe { conf.as_ref() }.copied().unwrap_or_default();
         library::init(&conf)
     })
 }
 
-/// Runs until all packets are through.
+/// Runs until all packets are processed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_run() -> c_int {
     outcome("pspinsim_run", || library::run(&mut Program))
 }
 
-/// Runs for a cycle, and says whether all is done.
+/// Runs one cycle and reports whether all packets are processed.
 ///
 /// # Safety
-/// `done` is null or points at a byte.
+/// `done` is null or points to a byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pspinsim_run_tick(done: *mut u8) -> c_int {
     outcome("pspinsim_run_tick", || {
@@ -205,7 +208,7 @@ pub unsafe extern "C" fn pspinsim_run_tick(done: *mut u8) -> c_int {
             return Err(Error::Argument("done is NULL"));
         }
         let ended = library::run_tick(&mut Program)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { done.write(ended.into()) };
         Ok(())
     })
@@ -229,16 +232,16 @@ pub extern "C" fn pspinsim_fini() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pspinsim_packet_trace_read(packets: *const c_char, data: *const c_char) -> c_int {
     outcome("pspinsim_packet_trace_read", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (packets, data) = unsafe { (path(packets)?, path(data)?) };
         library::packet_trace_read(packets, data)
     })
 }
 
-/// Adds a packet, whose bytes are copied.
+/// Adds a packet; its bytes are copied.
 ///
 /// # Safety
-/// `ec` is null or points at a context, `data` is null or points at `len` bytes.
+/// `ec` is null or points to a context; `data` is null or points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pspinsim_packet_add(
     ec: *const Ec,
@@ -260,49 +263,49 @@ pub unsafe extern "C" fn pspinsim_packet_add(
         if len > MAX_PACKET {
             return Err(Error::Length(len));
         }
-        // SAFETY: as the caller says; a context may lie at any address.
+        // SAFETY: guaranteed by the caller; the context may be unaligned.
         let (ec, bytes) = unsafe { (ec.read_unaligned(), slice::from_raw_parts(data, len)) };
         library::packet_add(&NewPacket { ec: &ec, msgid, bytes, l1_len, eom: eom != 0, wait_cycles, user })
     })
 }
 
-/// No more packets come.
+/// Marks the end of the packet stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_packet_eos() -> c_int {
     outcome("pspinsim_packet_eos", library::packet_eos)
 }
 
-/// Sets what is called with each packet that leaves; null for nothing.
+/// Sets the callback for sent packets; null for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pkt_out(callback: Option<PktOut>) -> c_int {
     set(|callbacks| callbacks.pkt_out = callback)
 }
 
-/// Sets what is called when handlers write host memory.
+/// Sets the callback for handlers' writes to host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pcie_slv_write(callback: Option<PcieSlave>) -> c_int {
     set(|callbacks| callbacks.pcie_slv_write = callback)
 }
 
-/// Sets what is called when handlers read host memory.
+/// Sets the callback for handlers' reads of host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pcie_slv_read(callback: Option<PcieSlave>) -> c_int {
     set(|callbacks| callbacks.pcie_slv_read = callback)
 }
 
-/// Sets what is called when a write of NIC memory is complete.
+/// Sets the callback for completed writes to NIC memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pcie_mst_write_completion(callback: Option<PcieMaster>) -> c_int {
     set(|callbacks| callbacks.pcie_mst_write = callback)
 }
 
-/// Sets what is called when a read of NIC memory is complete.
+/// Sets the callback for completed reads of NIC memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pcie_mst_read_completion(callback: Option<PcieMaster>) -> c_int {
     set(|callbacks| callbacks.pcie_mst_read = callback)
 }
 
-/// Sets what is called when a packet is released.
+/// Sets the callback for released packets.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pkt_feedback(callback: Option<PktFeedback>) -> c_int {
     set(|callbacks| callbacks.pkt_feedback = callback)
@@ -311,12 +314,12 @@ pub extern "C" fn pspinsim_cb_set_pkt_feedback(callback: Option<PktFeedback>) ->
 /// Writes NIC memory.
 ///
 /// # Safety
-/// `data` is null or points at `size` bytes.
+/// `data` is null or points to `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spin_nicmem_write(address: u32, data: *const c_void, size: usize, user: *mut c_void) -> c_int {
     outcome("spin_nicmem_write", || {
         check_buffer(data, size)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { slice::from_raw_parts(data.cast(), size) };
         library::nicmem_write(address, bytes, user.expose_provenance())
     })
@@ -325,15 +328,15 @@ pub unsafe extern "C" fn spin_nicmem_write(address: u32, data: *const c_void, si
 /// Reads NIC memory.
 ///
 /// # Safety
-/// `data` is null or points at `size` bytes that may be overwritten.
+/// `data` is null or points to `size` bytes that may be overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spin_nicmem_read(address: u32, data: *mut c_void, size: usize, user: *mut c_void) -> c_int {
     outcome("spin_nicmem_read", || {
         check_buffer(data, size)?;
-        // Into memory of our own first: the program's may hold nothing yet.
+        // Read into our own memory first, since the program's buffer may be uninitialised.
         let mut bytes = vec![0; size];
         library::nicmem_read(address, &mut bytes, user.expose_provenance())?;
-        // SAFETY: as the caller says; the two do not overlap.
+        // SAFETY: guaranteed by the caller; the buffers do not overlap.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast(), size) };
         Ok(())
     })
@@ -349,10 +352,10 @@ fn check_buffer(data: *const c_void, size: usize) -> Result<(), Error> {
     }
 }
 
-/// Loads an image, unless it is loaded, and finds a function of it. Of a name that is not there only people are told.
+/// Loads an image unless it is loaded, and looks up a function of it. An unknown name is reported on stderr only.
 ///
 /// # Safety
-/// Both strings are null or strings; `address` and `size` are null or point at something to be overwritten.
+/// The strings `elf` and `name` may be null; `address` and `size` are null or point to memory that may be overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spin_find_handler_by_name(
     elf: *const c_char,
@@ -361,23 +364,23 @@ pub unsafe extern "C" fn spin_find_handler_by_name(
     size: *mut usize,
 ) -> c_int {
     outcome("spin_find_handler_by_name", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let elf = unsafe { path(elf)? };
         if name.is_null() {
             return Err(Error::Argument("name is NULL"));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let Some(found) = library::find_handler(elf, &name)? else {
             report(&format!("{}: no function {name:?}: the handler stays as it was", elf.display()));
             return Ok(());
         };
         if !address.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { address.write(found) };
         }
         if !size.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { size.write(HANDLER_SIZE) };
         }
         Ok(())

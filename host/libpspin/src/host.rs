@@ -1,19 +1,19 @@
-//! The program, as the simulation sees it: what its callbacks are told.
+//! The program's callbacks, as seen by the simulation.
 
 use crate::time::Picos;
 
-/// When things happened to a packet.
+/// Times of a packet's stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// The inbound engine took it.
+    /// Time when the inbound engine took the packet.
     pub nic_arrival: Picos,
-    /// It was in L2, and waited for its handlers from then on.
+    /// Time when the packet was in L2 and began to wait for its handlers.
     pub pspin_arrival: Picos,
-    /// It was released.
+    /// Time when the packet was released.
     pub feedback: Picos,
 }
 
-/// A program's access to NIC memory.
+/// Kind of a program's access to NIC memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `spin_nicmem_write`.
@@ -22,26 +22,26 @@ pub enum Access {
     Read,
 }
 
-/// The program.
+/// The C program, called by the simulation.
 pub trait Host {
-    /// A packet leaves.
+    /// Sends a packet.
     fn send(&mut self, packet: &mut [u8]);
 
-    /// Bytes for host memory: at most 64 at a time.
+    /// Writes bytes to host memory, at most 64 per call.
     fn write(&mut self, address: u64, data: &mut [u8]);
 
-    /// Bytes of host memory that a handler waits for; they are zero.
+    /// Reads host memory for a waiting handler; `data` is zeroed before the call.
     fn read(&mut self, address: u64, data: &mut [u8]);
 
-    /// A packet is released.
+    /// Reports a released packet.
     fn released(&mut self, user: u64, times: Times);
 
-    /// An access of the program's own is complete.
+    /// Reports that an access of the program to NIC memory is complete.
     fn accessed(&mut self, access: Access, user: usize);
 
-    /// A handler printed a line.
+    /// Prints a handler's line.
     fn print(&mut self, line: &[u8]);
 
-    /// Something went wrong that nobody waits to be told.
+    /// Reports an error that no caller can receive.
     fn report(&mut self, problem: &str);
 }

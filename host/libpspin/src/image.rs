@@ -1,4 +1,4 @@
-//! The program's handlers: one image, as PsPIN has one program memory.
+//! The program's handlers: a single image, as PsPIN has a single program memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,44 +15,44 @@ use crate::memory::NicMemory;
 /// Environment variable with the path of the image, for programs that name none.
 pub const IMAGE_VARIABLE: &str = "PSPIN_IMAGE";
 
-/// An image in NIC memory.
+/// An image loaded into NIC memory.
 #[derive(Debug)]
 pub struct Loaded {
     /// Code and symbols.
     pub image: Image,
-    /// Where it was loaded.
+    /// Memory that holds the image.
     pub memory: Arc<NicMemory>,
-    /// The file, to know it again.
+    /// Bytes of the file, to recognise it.
     file: Box<[u8]>,
-    /// `None`: they cannot be translated.
+    /// Compiled code by handler addresses; `None` for handlers that cannot be compiled.
     translations: Mutex<Translations>,
 }
 
-/// By the addresses of handlers.
+/// Compiled code by handler addresses.
 type Translations = HashMap<Box<[u32]>, Option<Arc<Translation>>>;
 
-/// Why an image was not loaded.
+/// Reason why an image was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     File(#[from] std::io::Error),
-    /// It is none that this machine can run.
+    /// The file is not an image that this machine can run.
     #[error(transparent)]
     Image(#[from] LoadError),
-    /// Its function that names its handlers was ended.
+    /// The function that names the handlers was ended by an error.
     #[error(transparent)]
     Init(EntriesError),
-    /// There is no memory for it.
+    /// Memory for the image cannot be allocated.
     #[error(transparent)]
     Memory(#[from] SpaceError),
-    /// The machine runs another one.
+    /// Another image is loaded.
     #[error("another image is loaded, and there is one program memory")]
     Another,
 }
 
 impl Loaded {
-    /// Loads `file` to `memory`, and lets it initialise itself.
+    /// Loads `file` into `memory` and runs its initialisation.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -61,7 +61,7 @@ impl Loaded {
         memory.load(&image)?;
         let own = HpuId { cluster: 0, hpu: 0 };
         match Entries::in_space(&image, &MACHINE, own, || memory.image_space(&image, own)) {
-            // Programs find handlers by whatever name they have.
+            // An image without standard handler names is valid: programs look handlers up by any name.
             Ok(_) | Err(EntriesError::NoHandler) => {}
             Err(error) => return Err(ImageError::Init(error)),
         }
@@ -74,16 +74,16 @@ impl Loaded {
         *self.file == *file
     }
 
-    /// Whether a handler can begin there.
+    /// Whether a handler can begin at an address.
     #[must_use]
     pub fn is_code(&self, address: u32) -> bool {
         address.is_multiple_of(2) && self.image.code().fetch(address).is_some()
     }
 
-    /// The functions at these addresses as machine code that counts its instructions: they are what time is made of. `None`: they
-    /// have to be interpreted, and `report` was told why when that was found out.
+    /// Returns the functions at these addresses as machine code that counts instructions, from which virtual time is
+    /// computed. `None`: they must be interpreted; the first failure passes the reason to `report`.
     pub fn translation(&self, entries: &[u32], report: impl FnOnce(&TranslateError)) -> Option<Arc<Translation>> {
-        // Every step leaves the map whole.
+        // The map is consistent after every step, so poisoning is ignored.
         let mut known = self.translations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(translation) = known.get(entries) {
             return translation.clone();
@@ -100,7 +100,7 @@ impl Loaded {
             atomics: Atomics::Shared,
             counting: true,
             observe: false,
-            // No task is lost to find out.
+            // Compile device accesses in advance, so that no task is lost to discovering them.
             any_device: true,
             result: false,
             described: true,
@@ -109,5 +109,5 @@ impl Loaded {
     }
 }
 
-/// Contexts' scratchpads and handler memory lie side by side in pages of one memory: only exact checks keep them apart.
+/// Exact checks are required: scratchpads and handler memory of several contexts share pages.
 pub const CHECKS: Checks = Checks::Exact;

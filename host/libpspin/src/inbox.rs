@@ -1,4 +1,5 @@
-//! What a program adds: callbacks do so while the simulation runs, so it is kept apart from that.
+//! Packets and accesses that a program adds. Callbacks add some during a run, so the inbox is separate from the
+//! simulation.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,42 +7,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::ec::Context;
 use crate::host::Access;
 
-/// A packet to come.
+/// An added packet.
 #[derive(Debug)]
 pub struct Added {
-    /// Its context.
+    /// Context of the packet.
     pub context: Arc<Context>,
-    /// Its message.
+    /// Message of the packet.
     pub msgid: u32,
-    /// Its bytes.
+    /// Bytes of the packet.
     pub bytes: Vec<u8>,
-    /// How many of them are copied to L1.
+    /// Number of bytes copied to L1.
     pub l1_len: usize,
-    /// It is its message's last.
+    /// Whether the packet is the last of its message.
     pub eom: bool,
-    /// Cycles until the next one.
+    /// Cycles until the next packet.
     pub wait_cycles: u32,
-    /// Whatever the program likes.
+    /// Program-defined value.
     pub user: u64,
 }
 
-/// What was added and not taken.
+/// Entries that were added and not yet taken.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Packets, in their order.
+    /// Packets in order.
     pub packets: VecDeque<Added>,
-    /// Accesses to NIC memory, with their bytes, that were made and are not complete.
+    /// Accesses to NIC memory that were made and are not complete: kind, length in bytes, and the program's value.
     pub accesses: VecDeque<(Access, usize, usize)>,
-    /// No more packets come.
+    /// Whether the packet stream has ended.
     pub eos: bool,
 }
 
-/// Shared by program and simulation.
+/// Inbox shared by the program and the simulation.
 #[derive(Debug, Default)]
 pub struct Inbox(Mutex<Waiting>);
 
 impl Inbox {
-    /// Adds packets, unless no more come; says whether it did.
+    /// Adds packets, unless the stream has ended; returns whether it did.
     #[must_use]
     pub fn add(&self, packets: impl IntoIterator<Item = Added>) -> bool {
         self.change(|waiting| {
@@ -52,19 +53,19 @@ impl Inbox {
         })
     }
 
-    /// Notes an access of so many bytes.
+    /// Records an access of `len` bytes.
     pub fn access(&self, access: Access, len: usize, user: usize) {
         self.change(|waiting| waiting.accesses.push_back((access, len, user)));
     }
 
-    /// No more packets come.
+    /// Marks the end of the packet stream.
     pub fn end(&self) {
         self.change(|waiting| waiting.eos = true);
     }
 
-    /// Does something with what waits.
+    /// Runs a function on the waiting entries.
     pub fn change<R>(&self, change: impl FnOnce(&mut Waiting) -> R) -> R {
-        // Every step leaves it whole.
+        // The entries are consistent after every step, so poisoning is ignored.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

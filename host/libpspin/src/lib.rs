@@ -1,20 +1,21 @@
-//! PsPIN's simulation driver library, over the PsPIN core: C programs written for it relink unmodified.
+//! PsPIN's simulation driver library on top of the PsPIN core: C programs written for it relink unmodified.
 //!
-//! A program names an image, adds packets and lets the simulation run; handlers' packets, accesses to host memory and the end of each
-//! packet come back by callbacks. All of it is in memory, on the caller's thread, and the same in every run: time is virtual.
+//! A program names an image, adds packets and runs the simulation. Callbacks report sent packets, accesses to host
+//! memory and the end of each packet. Everything runs in memory on the caller's thread, in virtual time, and every run
+//! is identical.
 //!
-//! * [`ffi`]: the functions of `include/pspinsim.h` and `include/spin.h`. The only part with `unsafe`.
-//! * [`library`]: what they do, in safe Rust: one simulation per process.
-//! * [`conf`], [`ec`]: what programs configure, and execution contexts.
-//! * [`trace`]: files of packets.
+//! * [`ffi`]: the functions of `include/pspinsim.h` and `include/spin.h`. The only module with `unsafe`.
+//! * [`library`]: their implementation in safe Rust: one simulation per process.
+//! * [`conf`], [`ec`]: configuration and execution contexts.
+//! * [`trace`]: packet trace files.
 //! * [`image`], [`memory`]: the program's handlers, and the NIC's memory at its own addresses.
 //! * [`context_memory`]: the memory of a context's tasks.
-//! * [`inbox`]: what is added while the simulation runs or rests.
+//! * [`inbox`]: packets and accesses added by the program.
 //! * [`simulation`]: events in virtual time, from a packet's arrival to its feedback; [`events`]: their order.
-//! * [`runner`]: a context's HPUs; [`commands`]: what handlers ask of NIC and host.
-//! * [`dispatch`], [`links`]: clusters and their room; the network and the host's bus.
-//! * [`host`]: the program, as the simulation sees it.
-//! * [`statistics`]: what is printed at the end.
+//! * [`runner`]: a context's HPUs; [`commands`]: requests of handlers to NIC and host.
+//! * [`dispatch`], [`links`]: clusters and their capacity; the network and the host's bus.
+//! * [`host`]: the program's callbacks.
+//! * [`statistics`]: figures printed at the end.
 //! * [`time`]: picoseconds and cycles.
 #![deny(unsafe_code)]
 
@@ -39,7 +40,7 @@ pub mod trace;
 
 use spin_abi::map::Machine;
 
-/// The machine that is simulated: PsPIN's 4 clusters of 8 HPUs.
+/// The simulated machine: PsPIN's 4 clusters of 8 HPUs.
 pub const MACHINE: Machine = Machine::PSPIN;
-/// Longest packet: a packet window.
+/// Maximum packet length in bytes: a packet window.
 pub const MAX_PACKET: usize = spin_abi::map::PACKET_WINDOW as usize;

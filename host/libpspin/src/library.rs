@@ -1,7 +1,7 @@
-//! What the functions of the C headers do, in safe Rust: one simulation per process.
+//! Implementation of the C headers' functions in safe Rust: one simulation per process.
 //!
-//! Callbacks may call most of them, so nothing that these need is locked while the simulation runs but the simulation itself: whoever
-//! wants to run it within a run is refused.
+//! Callbacks may call most of these functions. During a run only the simulation itself is locked; a nested run is
+//! refused.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -22,92 +22,92 @@ use crate::memory::{NicMemory, NoMemory};
 use crate::simulation::{End, Simulation};
 use crate::trace::{self, TraceError};
 
-/// Bytes of the longest image that is read: the machine's memories have less.
+/// Maximum size in bytes of an image file; the machine's memories are smaller.
 const MOST_IMAGE: u64 = 64 << 20;
-/// Bytes of the longest files of a trace.
+/// Maximum size in bytes of a trace file.
 const MOST_TRACE: u64 = 2 << 30;
-/// Contexts that there may be.
+/// Maximum number of contexts.
 const MOST_CONTEXTS: usize = 4096;
 
-/// Why a function returns `SPIN_ERR`.
+/// Reason why a function returns `SPIN_ERR`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no simulation.
+    /// No simulation exists.
     #[error("pspinsim_init was not called, or pspinsim_fini was")]
     NotOpen,
-    /// There is one.
+    /// A simulation exists already.
     #[error("the simulation is initialised already: call pspinsim_fini first")]
     Open,
-    /// It cannot be run by its own callbacks, or by two threads at a time.
+    /// A run was requested from a callback or from a second thread.
     #[error("the simulation is running: callbacks may neither run nor end it")]
     Running,
-    /// No packet will ever come.
+    /// All packets are processed, but the program has not ended the packet stream.
     #[error("all packets are through, and no more can come: pspinsim_packet_eos was not called")]
     Waiting,
-    /// The program said that no packet comes any more.
+    /// The program has ended the packet stream.
     #[error("no more packets come: pspinsim_packet_eos was called, or a trace was read")]
     Ended,
-    /// A configuration that is none.
+    /// The configuration is invalid.
     #[error("configuration: {0}")]
     Conf(#[from] ConfError),
-    /// A context that is none.
+    /// The context is invalid.
     #[error("execution context: {0}")]
     Ec(#[from] EcError),
-    /// Too many of them.
+    /// There are too many contexts.
     #[error("more than {MOST_CONTEXTS} execution contexts")]
     Contexts,
-    /// A packet that fits no window.
+    /// The packet is longer than a packet window.
     #[error("a packet of {0} bytes: 1 to {MAX_PACKET}")]
     Length(usize),
-    /// An image that cannot be loaded.
+    /// An image cannot be loaded.
     #[error("{}: {source}", path.display())]
     Image {
-        /// Its file.
+        /// Path of the image.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: ImageError,
     },
-    /// NIC memory cannot be made.
+    /// NIC memory cannot be allocated.
     #[error("NIC memory: {0}")]
     Memory(#[from] hpu_vm::memory::SpaceError),
-    /// There is none there.
+    /// The address is outside NIC memory.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
-    /// A file of a trace cannot be read.
+    /// A trace file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A trace that is none.
+    /// A trace is malformed.
     #[error("{}: {source}", path.display())]
     Trace {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: TraceError,
     },
-    /// A line of a trace describes no context.
+    /// A line of a trace describes an invalid context.
     #[error("{}: line {line}: {source}", path.display())]
     TraceEc {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line.
+        /// Line number.
         line: usize,
-        /// Why.
+        /// Cause.
         source: Box<Error>,
     },
     /// This thread cannot run handlers.
     #[error("handlers cannot be run: {0}")]
     Executor(String),
-    /// An argument that cannot be one.
+    /// An argument is invalid.
     #[error("{0}")]
     Argument(&'static str),
 }
 
-/// What callbacks may need too.
+/// State that callbacks may need too.
 #[derive(Debug, Default)]
 struct Parts {
     open: bool,
@@ -118,33 +118,33 @@ struct Parts {
 }
 
 static PARTS: Mutex<Option<Parts>> = Mutex::new(None);
-/// Locked for the time of a run; never waited for.
+/// The simulation, locked during a run; no function waits for the lock.
 static SIMULATION: Mutex<Option<Simulation>> = Mutex::new(None);
 
 thread_local! {
-    /// What runs handlers on this thread, from the first one on.
+    /// Executor of handlers on this thread, made for the first one.
     static EXECUTOR: OnceCell<Executor> = const { OnceCell::new() };
 }
 
-/// Does something with the parts. Whatever it calls takes no lock.
+/// Runs a function on the shared parts. The function must not take a lock.
 fn with_parts<R>(act: impl FnOnce(&mut Parts) -> R) -> R {
-    // Every step leaves them whole.
+    // The parts are consistent after every step, so poisoning is ignored.
     let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
     act(parts.get_or_insert_default())
 }
 
-/// The bytes of a file that has at most so many.
+/// Reads a file of at most `most` bytes.
 fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
-/// The simulation, for one run.
+/// Locks the simulation for one run.
 fn simulation() -> Result<MutexGuard<'static, Option<Simulation>>, Error> {
     match SIMULATION.try_lock() {
         Ok(guard) => Ok(guard),
-        // Somebody's run panicked; what is left of it can be ended.
+        // A run panicked; the remaining simulation can still be ended.
         Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => Err(Error::Running),
     }
@@ -172,7 +172,7 @@ impl Parts {
         Ok(self.memory.insert(memory).clone())
     }
 
-    /// Loads an image, unless it is there already.
+    /// Loads an image, unless it is loaded already.
     fn load(&mut self, path: &Path) -> Result<Arc<Loaded>, Error> {
         let failed = |source| Error::Image { path: path.to_owned(), source };
         let file = read(path, MOST_IMAGE).map_err(|error| failed(error.into()))?;
@@ -186,7 +186,7 @@ impl Parts {
         Ok(self.image.insert(image).clone())
     }
 
-    /// The image of the program, or the one that the environment names.
+    /// Returns the program's image, or the one that the environment names.
     fn image(&mut self) -> Result<Arc<Loaded>, Error> {
         match (&self.image, std::env::var_os(IMAGE_VARIABLE)) {
             (Some(image), _) => Ok(image.clone()),
@@ -195,7 +195,7 @@ impl Parts {
         }
     }
 
-    /// The context that a program describes.
+    /// Returns the context that a program describes.
     fn context(&mut self, ec: &Ec) -> Result<Arc<Context>, Error> {
         if let Some(context) = self.contexts.get(ec) {
             return Ok(context.clone());
@@ -253,7 +253,7 @@ pub fn run_tick(host: &mut impl Host) -> Result<bool, Error> {
     with_simulation(|simulation, executor| simulation.tick(executor, host))
 }
 
-/// `pspinsim_fini`: the statistics. Everything is forgotten.
+/// `pspinsim_fini`: returns the statistics and discards everything.
 ///
 /// # Errors
 /// [`Error::NotOpen`], [`Error::Running`].
@@ -264,22 +264,22 @@ pub fn fini() -> Result<String, Error> {
     Ok(simulation.totals.to_string())
 }
 
-/// A packet of `pspinsim_packet_add`.
+/// Arguments of `pspinsim_packet_add`.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPacket<'p> {
-    /// Its context.
+    /// Context of the packet.
     pub ec: &'p Ec,
-    /// Its message.
+    /// Message of the packet.
     pub msgid: u32,
-    /// Its bytes.
+    /// Bytes of the packet.
     pub bytes: &'p [u8],
-    /// How many of them are copied to L1; more than there are means all.
+    /// Number of bytes copied to L1; values beyond the packet's length mean all.
     pub l1_len: usize,
-    /// It is its message's last.
+    /// Whether the packet is the last of its message.
     pub eom: bool,
-    /// Cycles until the next one.
+    /// Cycles until the next packet.
     pub wait_cycles: u32,
-    /// Whatever the program likes.
+    /// Program-defined value.
     pub user: u64,
 }
 
@@ -297,7 +297,8 @@ impl NewPacket<'_> {
 /// `pspinsim_packet_add`.
 ///
 /// # Errors
-/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], [`Error::Ended`], and those of an image that the environment names.
+/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], [`Error::Ended`]; also the errors of loading the image that
+/// the environment names.
 pub fn packet_add(packet: &NewPacket<'_>) -> Result<(), Error> {
     with_parts(|parts| {
         parts.check_open()?;
@@ -318,7 +319,8 @@ pub fn packet_eos() -> Result<(), Error> {
     })
 }
 
-/// `pspinsim_packet_trace_read`: adds all packets of a trace, and none when one of them is wrong. No more come then.
+/// `pspinsim_packet_trace_read`: adds all packets of a trace and ends the packet stream. If one packet is wrong, none
+/// is added.
 ///
 /// # Errors
 /// [`Error::NotOpen`], [`Error::File`], [`Error::Trace`], [`Error::TraceEc`], [`Error::Ended`].
@@ -349,7 +351,7 @@ pub fn packet_trace_read(packets: &Path, data: &Path) -> Result<(), Error> {
     })
 }
 
-/// `spin_find_handler_by_name`: loads the image unless it is loaded. The function's address, if there is one.
+/// `spin_find_handler_by_name`: loads the image unless it is loaded. Returns the function's address, if it exists.
 ///
 /// # Errors
 /// [`Error::Image`].

@@ -1,18 +1,18 @@
-//! What takes its time outside of the clusters: the network, and the host's bus.
+//! Links outside the clusters that take time: the network and the host's bus.
 
 use std::collections::VecDeque;
 
 use crate::conf::Settings;
 use crate::time::{Picos, moved};
 
-/// Something that serves one after the other.
+/// A server that processes requests one after the other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Server {
     free: Picos,
 }
 
 impl Server {
-    /// When it is done with something that takes `time` and is asked for `at`.
+    /// Returns the completion time of a request that arrives at `at` and takes `time`.
     const fn serve(&mut self, at: Picos, time: Picos) -> Picos {
         let start = if at > self.free { at } else { self.free };
         self.free = start.saturating_add(time);
@@ -20,13 +20,13 @@ impl Server {
     }
 }
 
-/// Picoseconds for bytes at nanoseconds each.
+/// Returns the time of `bytes` bytes at `nanoseconds` each.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates; settings are not negative")]
 fn gap(bytes: usize, nanoseconds: f64) -> Picos {
     (bytes as f64 * nanoseconds * 1000.0).round() as Picos
 }
 
-/// The outbound engine: it fetches packets from NIC memory, and the network takes them from its queue.
+/// The outbound engine. It fetches packets from NIC memory into a queue, from which the network takes them.
 #[derive(Debug)]
 pub struct Outbound {
     network_g: f64,
@@ -34,12 +34,12 @@ pub struct Outbound {
     most_waiting: usize,
     fetch: Server,
     network: Server,
-    /// When each of the packets leaves that are in the queue, or were.
+    /// Departure time of each packet that is or was in the queue.
     leaving: VecDeque<Picos>,
 }
 
 impl Outbound {
-    /// An idle one.
+    /// Makes an idle engine.
     #[must_use]
     pub const fn new(settings: &Settings) -> Self {
         let (fetch, network) = (Server { free: 0 }, Server { free: 0 });
@@ -47,8 +47,8 @@ impl Outbound {
         Self { network_g, max_packet, most_waiting, fetch, network, leaving: VecDeque::new() }
     }
 
-    /// Sends bytes from `at` on. `packet` gets each packet that they make, and when it has left. Returns when the last of them was in
-    /// the queue: then the command is complete.
+    /// Sends bytes from `at` on. `packet` is called with each resulting packet and its departure time. Returns the time
+    /// when the last packet entered the queue, at which the command is complete.
     pub fn send(&mut self, at: Picos, bytes: Vec<u8>, mut packet: impl FnMut(Picos, Vec<u8>)) -> Picos {
         if bytes.len() <= self.max_packet {
             let (queued, left) = self.send_packet(at, bytes.len());
@@ -65,7 +65,7 @@ impl Outbound {
     }
 
     fn send_packet(&mut self, at: Picos, len: usize) -> (Picos, Picos) {
-        // A full queue keeps the engine from fetching.
+        // A full queue stalls the engine's fetches.
         let full = self.leaving.len() >= self.most_waiting;
         let room = if full { self.leaving.pop_front().unwrap_or(0) } else { 0 };
         let queued = self.fetch.serve(at.max(room), moved(len));
@@ -75,7 +75,7 @@ impl Outbound {
     }
 }
 
-/// The host's bus: one way for writes and one for reads.
+/// The host's bus: one channel for writes and one for reads.
 #[derive(Debug)]
 pub struct Pcie {
     gap: f64,
@@ -85,19 +85,19 @@ pub struct Pcie {
 }
 
 impl Pcie {
-    /// An idle one.
+    /// Makes an idle bus.
     #[must_use]
     pub const fn new(settings: &Settings) -> Self {
         let latency = settings.pcie_l as Picos * 1000;
         Self { gap: settings.pcie_g, latency, writes: Server { free: 0 }, reads: Server { free: 0 } }
     }
 
-    /// When bytes that are written from `at` on have arrived.
+    /// Returns the arrival time of bytes that are written from `at` on.
     pub fn write(&mut self, at: Picos, len: usize) -> Picos {
         self.writes.serve(at, gap(len, self.gap)).saturating_add(self.latency)
     }
 
-    /// When bytes that are asked for `at` have arrived.
+    /// Returns the arrival time of bytes that are requested at `at`.
     pub fn read(&mut self, at: Picos, len: usize) -> Picos {
         self.reads.serve(at, gap(len, self.gap)).saturating_add(self.latency)
     }
@@ -106,18 +106,18 @@ impl Pcie {
 /// All links of the machine.
 #[derive(Debug)]
 pub struct Links {
-    /// To the network.
+    /// Link to the network.
     pub outbound: Outbound,
     /// Bytes of packets that wait in `outbound`.
     pub staged: usize,
-    /// Accesses of handlers to host memory.
+    /// Bus for handlers' accesses to host memory.
     pub pcie: Pcie,
-    /// Accesses of the program to NIC memory.
+    /// Bus for the program's accesses to NIC memory.
     pub master: Pcie,
 }
 
 impl Links {
-    /// Idle links.
+    /// Makes idle links.
     #[must_use]
     pub const fn new(settings: &Settings) -> Self {
         Self { outbound: Outbound::new(settings), staged: 0, pcie: Pcie::new(settings), master: Pcie::new(settings) }

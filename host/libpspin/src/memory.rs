@@ -1,5 +1,5 @@
-//! The NIC's memory at its own addresses: what an image brings, handler memory and scratchpads lie where the machine has them, once
-//! for all contexts, and the program reaches all of it. Stacks and packets are each context's own.
+//! The NIC's memory at its own addresses. Image data, handler memory and scratchpads lie where the machine has them;
+//! all contexts share them, and the program can access all of them. Stacks and packets belong to each context.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use spin_pspin::hpu::memory::HpuId;
 
 use crate::MACHINE;
 
-/// A memory: where it begins, and its bytes.
+/// A memory of the NIC: its base address and bytes.
 #[derive(Debug)]
 struct Bank {
     base: u32,
     region: Arc<Region>,
-    /// Programs may write it.
+    /// Whether programs may write it.
     writable: bool,
 }
 
@@ -24,7 +24,7 @@ impl Bank {
         Ok(Self { base, region: Region::new(len as usize)?, writable })
     }
 
-    /// Where in it `len` bytes at `address` are, if all are.
+    /// Returns the offset of `len` bytes at `address`, if all of them lie in this memory.
     fn offset(&self, address: u32, len: usize) -> Option<u32> {
         let offset = address.checked_sub(self.base)?;
         let room = self.region.len().checked_sub(offset as usize)?;
@@ -32,13 +32,13 @@ impl Bank {
     }
 }
 
-/// All memories that are not a task's own.
+/// All memories that are not specific to a task.
 #[derive(Debug)]
 pub struct NicMemory {
     banks: Vec<Bank>,
 }
 
-/// Bytes that are not all in one memory, or not to be written.
+/// A range that does not lie within one memory, or may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{len} bytes of NIC memory at {address:#010x}: programs can {what} L1 data and scratchpads, L2 data and handler memory"
@@ -50,7 +50,7 @@ pub struct NoMemory {
 }
 
 impl NicMemory {
-    /// Memory of zeroes. It takes up room when it is written.
+    /// Makes zeroed memory. Physical memory is allocated on the first write.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -71,7 +71,7 @@ impl NicMemory {
     /// Copies a program's bytes to `address`.
     ///
     /// # Errors
-    /// [`NoMemory`], and nothing was written.
+    /// [`NoMemory`]; nothing was written then.
     pub fn write(&self, address: u32, from: &[u8]) -> Result<(), NoMemory> {
         let no_memory = NoMemory { what: "write", address, len: from.len() };
         let found = self.find(address, from.len()).filter(|(bank, _)| bank.writable);
@@ -82,7 +82,7 @@ impl NicMemory {
     /// Fills a program's buffer from `address`.
     ///
     /// # Errors
-    /// [`NoMemory`], and nothing was read.
+    /// [`NoMemory`]; nothing was read then.
     pub fn read(&self, address: u32, to: &mut [u8]) -> Result<(), NoMemory> {
         let no_memory = NoMemory { what: "read program memory,", address, len: to.len() };
         let found = self.find(address, to.len()).filter(|_| !is_window(address, to.len()));
@@ -90,20 +90,20 @@ impl NicMemory {
         bank.region.read(offset as usize, to).ok_or(no_memory)
     }
 
-    /// Copies an image's segments to where they belong.
+    /// Copies an image's segments to their addresses.
     ///
     /// # Errors
     /// See [`SpaceError`].
     pub fn load(&self, image: &Image) -> Result<(), SpaceError> {
         for (base, kind, _, bytes) in image.segments() {
             let (bank, offset) = self.find(base, bytes.len()).ok_or_else(|| nowhere(kind, base, bytes.len()))?;
-            // Zeroes are there already, unless a program wrote there.
+            // Zero-filled parts need no write, unless a program wrote there before.
             bank.region.write(offset as usize, bytes).ok_or_else(|| nowhere(kind, base, bytes.len()))?;
         }
         Ok(())
     }
 
-    /// The image's memory as a function sees it that is nobody's handler, on `own`.
+    /// Returns the image's memory as seen by a function that is no context's handler, on `own`.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -117,7 +117,7 @@ impl NicMemory {
         Ok(space)
     }
 
-    /// Shows bytes of one memory to tasks.
+    /// Maps bytes of one memory into a task's address space.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -136,7 +136,7 @@ impl NicMemory {
         space.map(kind, base, &bank.region, offset, len, access)
     }
 
-    /// Shows what an image brought, and a context's handler memory: both may have bytes of the same memory.
+    /// Maps an image's data and a context's handler memory; both may have bytes of the same memory.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -144,7 +144,7 @@ impl NicMemory {
         let (address, size) = handler;
         let mut handler = vec![(address, address + size)];
         for (base, kind, writable, bytes) in image.segments() {
-            // The memory has them all.
+            // The segment lies within the memory, so the length fits.
             let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
             let access = if writable { Access::Write } else { Access::Read };
             match kind {
@@ -159,7 +159,7 @@ impl NicMemory {
     }
 }
 
-/// Whether some of the bytes are where tasks have their stacks and packets, which are each context's own.
+/// Whether some of the bytes lie in the stack and packet windows, which belong to each context.
 fn is_window(address: u32, len: usize) -> bool {
     (0..MACHINE.clusters).any(|cluster| {
         let (first, past) = (u64::from(MACHINE.stack_base(cluster, 0)), u64::from(MACHINE.scratchpad_base(cluster)));
@@ -171,7 +171,7 @@ fn nowhere(kind: RegionKind, base: u32, len: usize) -> SpaceError {
     SpaceError::Reserved { kind, base, len: u32::try_from(len).unwrap_or(u32::MAX) }
 }
 
-/// Ranges, without overlaps: those that touch or share bytes become one.
+/// Merges ranges that touch or overlap.
 fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     ranges.retain(|(from, to)| from < to);
     ranges.sort_unstable();

@@ -1,4 +1,4 @@
-//! A context's HPUs: they run its handlers one after the other, as far as this process goes; in virtual time they overlap.
+//! A context's HPUs. The process runs their handlers one after the other; in virtual time they overlap.
 
 use std::sync::Arc;
 
@@ -18,63 +18,63 @@ use crate::host::Host;
 use crate::image::CHECKS;
 use crate::statistics::Totals;
 
-/// Cycles after which a handler is ended: 10 ms of virtual time.
+/// Cycle limit of a handler: 10 ms of virtual time.
 pub const LONGEST: u64 = 10_000_000;
 
-/// What runs a context.
+/// Executor of a context's tasks.
 #[derive(Debug)]
 pub struct Runner {
     context: Arc<Context>,
-    /// `None`: the handlers are interpreted.
+    /// Compiled handlers; `None` if they are interpreted.
     translation: Option<Arc<Translation>>,
-    /// By cluster and number; made when they are needed.
+    /// HPUs by cluster and number, made on demand.
     hpus: Vec<Option<Hpu>>,
 }
 
-/// A task that is to run.
+/// A task to run.
 pub struct Run<'p> {
-    /// Which handler.
+    /// Handler to run.
     pub stage: Stage,
-    /// Whose packet it has.
+    /// Identity of the task and its packet.
     pub identity: TaskIdentity,
-    /// Its message's home cluster.
+    /// Home cluster of the message.
     pub home: u32,
-    /// Its packet.
+    /// Packet of the task.
     pub packet: &'p mut [u8],
-    /// Bytes of that in L1.
+    /// Bytes of the packet in L1.
     pub l1_len: usize,
-    /// What it has issued before it was left.
+    /// Command budget used before the task was suspended.
     pub spent: Spent,
 }
 
-/// What became of a task.
+/// Result of running a task.
 #[derive(Debug)]
 pub struct Ran {
-    /// How long it took.
+    /// Cycles taken.
     pub cycles: u64,
-    /// Commands that it issued.
+    /// Commands issued.
     pub issued: Vec<Issued>,
-    /// What it has issued in all.
+    /// Command budget used in total.
     pub spent: Spent,
-    /// Lines that it printed.
+    /// Lines printed.
     pub printed: Vec<Box<[u8]>>,
-    /// How it ended, if it has.
+    /// State of the task after the run.
     pub end: RunEnd,
 }
 
-/// How far a task has come.
+/// State of a task after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// To its end.
+    /// The handler returned.
     Ended,
-    /// To where it may be waiting for others: its HPU is to go on with it later.
+    /// The handler may be waiting for others: its HPU resumes it later.
     Waits,
-    /// It was ended.
+    /// The handler was ended by a fault.
     Fault(Fault),
 }
 
 impl Runner {
-    /// Translates the context's handlers. What cannot be translated is interpreted, and `host` told.
+    /// Compiles the context's handlers. Handlers that cannot be compiled are interpreted, and `host` is told.
     pub fn new(context: Arc<Context>, host: &mut impl Host) -> Self {
         let entries: Vec<u32> = context.handlers.iter().flatten().map(|handler| handler.address).collect();
         let translation = context.image.translation(&entries, |error| {
@@ -84,10 +84,10 @@ impl Runner {
         Self { context, translation, hpus }
     }
 
-    /// Makes an HPU if it is not there.
+    /// Makes an HPU if it does not exist.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory for the HPU cannot be allocated.
     pub fn make(&mut self, own: HpuId) -> Result<(), SpaceError> {
         let slot = &mut self.hpus[index(own)];
         if slot.is_none() {
@@ -96,17 +96,17 @@ impl Runner {
         Ok(())
     }
 
-    /// Gives back all HPUs on which no task waits. They are made again when they are needed.
+    /// Frees all HPUs without a suspended task. They are made again on demand.
     pub fn drop_idle(&mut self) {
         let idle = self.hpus.iter_mut().filter(|hpu| hpu.as_ref().is_some_and(Hpu::is_idle));
         idle.for_each(|hpu| *hpu = None);
     }
 
-    /// Runs a task to its end, or to where it may wait; or goes on with the one that waits on the HPU. `None` when the context has no
-    /// handler for it.
+    /// Runs a task, or resumes the one suspended on the HPU, until it ends or may be waiting. Returns `None` when the
+    /// context has no handler for it.
     ///
     /// # Errors
-    /// There is no memory for the HPU.
+    /// Memory for the HPU cannot be allocated.
     pub fn run<H: Host>(
         &mut self,
         executor: &Executor,
@@ -144,7 +144,7 @@ impl Runner {
         Ok(Some(Ran { cycles, issued, spent, printed, end }))
     }
 
-    /// Gives up the task that waits on an HPU.
+    /// Abandons the task that is suspended on an HPU.
     pub fn abandon(&mut self, own: HpuId) -> Fault {
         let hpu = self.hpus[index(own)].as_mut();
         let pc = hpu.map_or(0, |hpu| {
@@ -154,7 +154,7 @@ impl Runner {
         Fault { cause: Cause::Watchdog, pc, address: 0 }
     }
 
-    /// A sentence about a handler that was ended.
+    /// Describes a handler that was ended, as a sentence.
     #[must_use]
     pub fn describe(&self, stage: Stage, msgid: u32, fault: Fault) -> String {
         let image = &self.context.image.image;

@@ -5,9 +5,10 @@
 //!   Schedule, once a cycle: a queue's next task to a cluster ─▶ Start: its packet is in L1, an HPU idle; the handler runs
 //!     Ended: its commands begin ─▶ Idle: the HPU is free ─▶ Feedback: its commands are complete; the packet may be released
 //! ```
-//! A handler runs as a whole when it starts, so what it does to memory is there at once; the time it takes is that of its
-//! instructions. Where it reads the same memory again and again it is left (Ended, then Resume in place of Idle and Feedback), for it
-//! may be waiting for others. Events of one moment happen in the order in which they were foreseen, so every run is the same.
+//! A handler runs as a whole when it starts, so its memory effects are visible at once. Its duration is computed from
+//! its instructions. A handler that polls the same memory is suspended, since it may be waiting for others; Ended is
+//! then followed by Resume instead of Idle and Feedback. Events at the same time happen in the order in which they were
+//! scheduled, so every run is identical.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,24 +31,24 @@ use crate::runner::{LONGEST, Ran, Run, RunEnd, Runner};
 use crate::statistics::Totals;
 use crate::time::{CYCLE, Picos, cycles, moved};
 
-/// Message queues.
+/// Number of message queues.
 pub const QUEUES: u32 = 256;
-/// Packets that wait in them at most.
+/// Maximum number of packets waiting in the queues.
 const HERS: u32 = 4096;
-/// Handlers that were ended and are told of, each on its own.
+/// Number of ended handlers that are reported individually.
 const FAULTS_TOLD: u64 = 100;
 
-/// What a message is bound to.
+/// Binding of a message.
 #[derive(Clone, Copy, Debug)]
 struct MessageRef {
     context: u32,
     msgid: u32,
-    /// Counts messages, as far as they are told apart by their first packets.
+    /// Sequence number of the message, by which messages are told apart by their first packets.
     number: u64,
 }
 
 impl Owned for MessageRef {
-    /// All take turns with each other.
+    /// All messages share one owner, so queues are served round-robin.
     fn owner(&self) -> u32 {
         0
     }
@@ -71,9 +72,9 @@ struct Running {
     task: PacketTask,
     began: Picos,
     spent: Spent,
-    /// When its commands so far are complete.
+    /// Time when all its commands so far are complete.
     complete: Picos,
-    /// It is not at its end, but may be waiting for others: cycles until it is looked at again.
+    /// Cycles until a suspended task is polled again; `None` if the task has ended.
     waits: Option<u64>,
 }
 
@@ -95,32 +96,32 @@ enum Event {
 #[derive(Debug, Default)]
 struct Inbound {
     pending: VecDeque<Added>,
-    /// The packet that it is at, and when it took that.
+    /// Packet in progress, and the time when the engine took it.
     current: Option<(Added, Picos)>,
-    /// An arrival is foreseen, or a packet is at hand.
+    /// Whether an arrival is scheduled or a packet is in progress.
     busy: bool,
-    /// When it may take the next packet.
+    /// Earliest time of the next packet.
     free: Picos,
-    /// The packet at hand waits for room since then.
+    /// Time since when the packet in progress waits for room.
     stalled: Option<Picos>,
     l2_used: usize,
 }
 
-/// The scheduler: sends tasks to clusters, one in a cycle.
+/// The scheduler: sends tasks to clusters, one per cycle.
 #[derive(Debug, Default)]
 struct Scheduler {
-    /// A task that no cluster has room for.
+    /// A task for which no cluster has room.
     blocked: Option<PacketTask>,
     /// Earliest time of the next task.
     free: Picos,
-    /// A [`Event::Schedule`] is pending.
+    /// Whether an [`Event::Schedule`] is pending.
     pending: bool,
 }
 
-/// The whole machine.
+/// The simulated machine.
 pub struct Simulation {
     now: Picos,
-    /// The tick that is next.
+    /// Time of the next tick.
     tick: Picos,
     events: Events<Event>,
     inbox: Arc<Inbox>,
@@ -128,35 +129,35 @@ pub struct Simulation {
     mpqs: Mpqs<MessageRef, Packet>,
     scheduler: Scheduler,
     dispatcher: Dispatcher<PacketTask>,
-    /// By id.
+    /// Contexts by id.
     contexts: Vec<Option<Seen>>,
     links: Links,
-    /// Packets that were taken from the inbox and are not released.
+    /// Packets that were taken from the inbox and are not yet released.
     outstanding: u64,
     messages: u64,
     eos: bool,
-    /// What there is to count.
+    /// Statistics.
     pub totals: Totals,
 }
 
-/// A context that has packets, or had some.
+/// A context that has or had packets.
 struct Seen {
     context: Arc<Context>,
-    /// What runs it, from its first task on.
+    /// Runner of the context, made for its first task.
     runner: Option<Runner>,
 }
 
-/// How a run ended.
+/// Reason why a run returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All packets are through, and no more come.
+    /// All packets are processed, and the packet stream has ended.
     Done,
-    /// Nothing is to happen before another packet is added.
+    /// No event is pending until another packet is added.
     Waiting,
 }
 
 impl Simulation {
-    /// A machine at rest.
+    /// Makes an idle machine.
     #[must_use]
     pub fn new(settings: &Settings, inbox: Arc<Inbox>) -> Self {
         let blank = MessageRef { context: 0, msgid: 0, number: 0 };
@@ -180,14 +181,14 @@ impl Simulation {
         }
     }
 
-    /// Lets everything happen that is to come.
+    /// Processes all pending events.
     pub fn run(&mut self, executor: &Executor, host: &mut impl Host) -> End {
         self.run_until(Picos::MAX, executor, host);
         self.tick = self.tick.max(self.now.div_ceil(CYCLE).saturating_mul(CYCLE));
         if self.eos { End::Done } else { End::Waiting }
     }
 
-    /// Lets a cycle pass. Returns whether all packets are through, and no more come.
+    /// Simulates one cycle. Returns whether all packets are processed and the packet stream has ended.
     pub fn tick(&mut self, executor: &Executor, host: &mut impl Host) -> bool {
         let end = self.tick.saturating_add(CYCLE);
         self.now = self.now.max(self.tick);
@@ -205,7 +206,7 @@ impl Simulation {
         }
     }
 
-    /// Takes what the program has added.
+    /// Takes the entries that the program has added.
     fn take_added(&mut self) {
         let inbox = self.inbox.clone();
         inbox.change(|waiting| {
@@ -255,7 +256,7 @@ impl Simulation {
         }
     }
 
-    /// The inbound engine takes the next packet.
+    /// Arrive: the inbound engine takes the next packet.
     fn arrive(&mut self) {
         let Some(added) = self.inbound.pending.pop_front() else {
             self.inbound.busy = false;
@@ -266,7 +267,7 @@ impl Simulation {
         self.inbound.current = Some((added, self.now));
     }
 
-    /// The packet at hand is in L2: its HER is queued, or waits for room.
+    /// Admit: the packet in progress is in L2. Its HER is queued, or waits for room.
     fn admit(&mut self) {
         let Some((added, nic_arrival)) = self.inbound.current.take() else { return };
         let full = self.inbound.l2_used + added.bytes.len() > MACHINE.l2_packet_size as usize;
@@ -302,7 +303,7 @@ impl Simulation {
         self.wake_scheduler();
     }
 
-    /// Keeps a context for when its first task runs.
+    /// Stores a context until its first task runs.
     fn know(&mut self, context: Arc<Context>) {
         let id = context.id as usize;
         if self.contexts.len() <= id {
@@ -318,7 +319,7 @@ impl Simulation {
         }
     }
 
-    /// The scheduler sends a task to a cluster: one in a cycle. While the first has no room nowhere, none goes.
+    /// Schedule: sends a task to a cluster, one per cycle. While no cluster has room for the first task, none is sent.
     fn schedule(&mut self) {
         self.scheduler.pending = false;
         let Some(task) = self.scheduler.blocked.take().or_else(|| self.mpqs.next_task(0)) else { return };
@@ -331,11 +332,11 @@ impl Simulation {
         self.events.add(copied, Event::Start(cluster));
         self.scheduler.free = self.now.saturating_add(CYCLE);
         self.wake_scheduler();
-        // A queue may have had its last task taken.
+        // A queue may have become empty, which makes room for an arrival.
         self.retry_admission();
     }
 
-    /// Tasks of a cluster begin, as many as can.
+    /// Begins as many of a cluster's tasks as possible.
     fn start(&mut self, cluster: u32, executor: &Executor, host: &mut impl Host) {
         let mut started = false;
         while let Some((hpu, task)) = self.dispatcher.start(cluster, self.now) {
@@ -349,7 +350,7 @@ impl Simulation {
         }
     }
 
-    /// Runs a task that begins, or goes on with one.
+    /// Runs a task that begins, or resumes one.
     fn run_task(&mut self, hpu: HpuId, mut running: Box<Running>, executor: &Executor, host: &mut impl Host) {
         let Running { task, began, spent, waits, .. } = &mut *running;
         let (MessageRef { context, msgid, number }, home) = (task.context, home(task));
@@ -362,7 +363,8 @@ impl Simulation {
             unreachable!("a context is known before it has tasks")
         };
         if runner.get_or_insert_with(|| Runner::new(context.clone(), host)).make(hpu).is_err() {
-            // There are so many for all contexts together. If that does not help, the task's run says so.
+            // All contexts together share a limited number of HPUs. If freeing idle ones does not help, running the
+            // task returns the error.
             contexts.iter_mut().flatten().filter_map(|seen| seen.runner.as_mut()).for_each(Runner::drop_idle);
         }
         let Some(Seen { runner: Some(runner), .. }) = contexts.get_mut(binding).and_then(Option::as_mut) else {
@@ -396,7 +398,8 @@ impl Simulation {
         self.events.add(end, Event::Ended(hpu, running, issued));
     }
 
-    /// A handler has ended, or waits: its commands begin. It had its HPU until those were complete that it waited for.
+    /// Begins the commands of a handler that has ended or waits. The HPU stays busy until the commands that the handler
+    /// waited for are complete.
     fn ended(&mut self, hpu: HpuId, mut running: Box<Running>, issued: Vec<Issued>) {
         let mut end = self.now;
         for Issued { work, waited, .. } in issued {
@@ -414,7 +417,7 @@ impl Simulation {
         self.events.add(complete, Event::Feedback(Box::new(running.task)));
     }
 
-    /// Begins a command's work. Returns when it is complete.
+    /// Begins a command's work. Returns the time when it is complete.
     fn begin(&mut self, at: Picos, work: Work) -> Picos {
         let done = match work {
             Work::Send(bytes, from_host) => {
@@ -439,7 +442,7 @@ impl Simulation {
         }
     }
 
-    /// A task is complete: its packet is released, or kept for the message's next task.
+    /// Completes a task: releases its packet, or keeps it for the message's next task.
     fn feed_back(&mut self, task: PacketTask, host: &mut impl Host) {
         let Task { mpq, stage, packet, releases_packet, .. } = task;
         if releases_packet {
@@ -457,7 +460,7 @@ impl Simulation {
         self.wake_scheduler();
     }
 
-    /// There may be room for the packet that waits.
+    /// Retries the admission of the stalled packet.
     fn retry_admission(&mut self) {
         if self.inbound.stalled.is_some() {
             self.admit();
@@ -465,20 +468,20 @@ impl Simulation {
     }
 }
 
-/// Cycles until a task is looked at again that may be waiting, after `taken` cycles since the last `pause`: the longer the less it
-/// does.
+/// Returns the cycles until a waiting task is polled again, after `taken` cycles since the last `pause`. The pause
+/// grows while the task does little.
 fn pause(last: Option<u64>, taken: u64) -> u64 {
     const BUSY: u64 = 100;
     const MOST: u64 = 1000;
     if taken >= BUSY { 0 } else { last.map_or(0, |last| (2 * last + 1).min(MOST)) }
 }
 
-/// The home cluster of a task's message.
+/// Returns the home cluster of a task's message.
 const fn home(task: &PacketTask) -> u32 {
     task.context.msgid % MACHINE.clusters
 }
 
-/// Counts a handler that was ended, or not begun, and tells of it.
+/// Counts a handler that was ended or could not begin, and reports it.
 #[cold]
 fn tell(totals: &mut Totals, host: &mut impl Host, what: impl FnOnce() -> String) {
     totals.faults += 1;

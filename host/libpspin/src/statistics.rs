@@ -1,73 +1,73 @@
-//! What is counted, and what is printed of it at the end.
+//! Counters, and the report printed at the end.
 
 use std::fmt;
 
 use crate::host::Times;
 use crate::time::{BEAT, Picos};
 
-/// Bytes that went over a bus.
+/// Traffic over a bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Steps of at most [`BEAT`] bytes.
+    /// Beats of at most [`BEAT`] bytes.
     pub beats: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl Traffic {
-    /// One step.
+    /// Counts one beat.
     pub const fn count(&mut self, bytes: usize) {
         self.beats += 1;
         self.bytes += bytes as u64;
     }
 }
 
-/// Counts of a simulation, and the moments that throughputs are made of.
+/// Counters of a simulation, and the times from which throughputs are computed.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Packets that were released.
+    /// Released packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of released packets.
     pub bytes: u64,
-    /// When the first packet arrived.
+    /// Time when the first packet arrived.
     first_arrival: Option<Picos>,
-    /// When the last packet was released.
+    /// Time when the last packet was released.
     last_feedback: Picos,
     latency_sum: u128,
     latency: Option<(Picos, Picos)>,
     /// Cycles that the inbound engine waited for room.
     pub her_stalls: u64,
-    /// Commands to send.
+    /// Send commands.
     pub send_commands: u64,
-    /// Packets that left.
+    /// Sent packets.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of sent packets.
     pub sent_bytes: u64,
-    /// When the last of them had left.
+    /// Departure time of the last packet.
     last_sent: Picos,
-    /// To host memory.
+    /// Writes to host memory.
     pub slave_write: Traffic,
-    /// From host memory.
+    /// Reads from host memory.
     pub slave_read: Traffic,
-    /// When the bus was used last.
+    /// Time of the bus's last use.
     pub slave_last: Picos,
     /// Bytes of NIC memory that the program wrote.
     pub master_written: u64,
-    /// Those that it read.
+    /// Bytes of NIC memory that the program read.
     pub master_read: u64,
-    /// Commands that were not carried out.
+    /// Refused commands.
     pub refused_commands: u64,
     /// Handlers that were ended.
     pub faults: u64,
 }
 
 impl Totals {
-    /// A packet arrives.
+    /// Counts a packet's arrival.
     pub fn arrived(&mut self, now: Picos) {
         self.first_arrival.get_or_insert(now);
     }
 
-    /// A packet of so many bytes is released.
+    /// Counts the release of a packet of `bytes` bytes.
     pub fn released(&mut self, bytes: usize, times: Times) {
         let latency = times.feedback.saturating_sub(times.nic_arrival);
         self.packets += 1;
@@ -78,14 +78,14 @@ impl Totals {
         self.latency = Some((min.min(latency), max.max(latency)));
     }
 
-    /// A packet has left.
+    /// Counts a sent packet.
     pub const fn left(&mut self, bytes: usize, now: Picos) {
         self.sent += 1;
         self.sent_bytes += bytes as u64;
         self.last_sent = now;
     }
 
-    /// Bytes from the first arrival to `end`, in gigabits a second.
+    /// Returns the throughput from the first arrival to `end`, in gigabits per second.
     fn throughput(&self, bytes: u64, end: Picos) -> f64 {
         let time = end.saturating_sub(self.first_arrival.unwrap_or(0));
         if time == 0 { 0.0 } else { bytes as f64 * 8000.0 / time as f64 }

@@ -1,26 +1,26 @@
-//! Virtual time: picoseconds since the simulation began. Nothing else is a clock here.
+//! Virtual time: picoseconds since the simulation began. No other clock is used.
 
-/// A moment, or how long something takes. What would be later than the last moment is then: sums saturate.
+/// A point in time or a duration. Sums saturate at the last representable time.
 pub type Picos = u64;
 
 /// A cycle at 1 GHz.
 pub const CYCLE: Picos = 1000;
-/// Bytes that NIC memories and the host's bus move in one step.
+/// Bytes that NIC memories and the host's bus move in one beat.
 pub const BEAT: usize = 64;
 
-/// So many cycles.
+/// Converts cycles to picoseconds.
 #[must_use]
 pub const fn cycles(count: u64) -> Picos {
     count.saturating_mul(CYCLE)
 }
 
-/// How long NIC memory takes to move these bytes.
+/// Returns the time that NIC memory takes to move `bytes` bytes.
 #[must_use]
 pub const fn moved(bytes: usize) -> Picos {
     cycles(bytes.div_ceil(BEAT) as u64)
 }
 
-/// The pieces of `len` bytes at `address` that a bus of [`BEAT`] bytes moves one by one: offset and length of each.
+/// Splits `len` bytes at `address` into the beats of a bus of [`BEAT`] bytes: offset and length of each.
 pub fn beats(address: u64, len: usize) -> impl Iterator<Item = (usize, usize)> {
     let beat = BEAT as u64;
     #[allow(clippy::cast_possible_truncation, reason = "less than a beat")]

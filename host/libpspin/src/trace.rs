@@ -1,4 +1,4 @@
-//! Files of packets: thirteen numbers a line, and in another file the packets' bytes one after the other.
+//! Packet trace files: thirteen numbers per line, and a second file with the packets' bytes one after the other.
 //!
 //! ```text
 //! msgid,hh,hh_size,ph,ph_size,th,th_size,hmem,hmem_size,pkt_size,xfer_size,eom,wait
@@ -8,7 +8,7 @@ use crate::conf::PCIE_START;
 use crate::ec::Ec;
 use crate::{MACHINE, MAX_PACKET};
 
-/// Host memory of a trace's contexts, in bytes.
+/// Host memory of a trace's contexts in bytes.
 const HOST_MEM: u32 = 1 << 30;
 const FIELDS: [&str; 13] = [
     "msgid",
@@ -26,68 +26,68 @@ const FIELDS: [&str; 13] = [
     "wait",
 ];
 
-/// A line.
+/// A line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is, from 1 on.
+    /// Line number, from 1.
     pub number: usize,
-    /// Message.
+    /// Message of the packet.
     pub msgid: u32,
-    /// Context.
+    /// Context of the packet.
     pub ec: Ec,
-    /// Bytes of the packet.
+    /// Length of the packet in bytes.
     pub len: usize,
-    /// How many of them are copied to L1.
+    /// Number of bytes copied to L1.
     pub l1_len: usize,
-    /// It is its message's last.
+    /// Whether the packet is the last of its message.
     pub eom: bool,
-    /// Cycles until the next one.
+    /// Cycles until the next packet.
     pub wait_cycles: u32,
 }
 
-/// Why a trace is not understood.
+/// Reason why a trace is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Not thirteen fields.
+    /// A line does not have thirteen fields.
     #[error("line {line}: {found} fields, expected {}: {}", FIELDS.len(), FIELDS.join(","))]
     Fields {
-        /// Where.
+        /// Line number.
         line: usize,
-        /// How many there are.
+        /// Number of fields found.
         found: usize,
     },
-    /// Not a number below 2^32.
+    /// A field is not a number below 2^32.
     #[error("line {line}: {field} is {value:?}, not a number below 2^32")]
     Number {
-        /// Where.
+        /// Line number.
         line: usize,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// What it is.
+        /// Text found.
         value: String,
     },
-    /// A packet that is too long.
+    /// A packet is too long.
     #[error("line {line}: a packet of {len} bytes; the longest has {MAX_PACKET}")]
     Length {
-        /// Where.
+        /// Line number.
         line: usize,
-        /// Its bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// The other file ends early.
+    /// The data file ends early.
     #[error("line {line}: the packets' bytes end {missing} bytes before its end")]
     Data {
-        /// Where.
+        /// Line number.
         line: usize,
-        /// What is missing.
+        /// Number of missing bytes.
         missing: usize,
     },
 }
 
-/// Reads the lines of a trace; empty ones count for nothing.
+/// Parses the lines of a trace; empty lines are ignored.
 ///
 /// # Errors
-/// See [`TraceError`]: the first one.
+/// [`TraceError`]: the first error found.
 pub fn parse(text: &[u8]) -> Result<Vec<Line>, TraceError> {
     let lines = (1..).zip(text.split(|byte| *byte == b'\n'));
     let lines = lines.map(|(number, line)| (number, line.trim_ascii())).filter(|(_, line)| !line.is_empty());
@@ -130,11 +130,11 @@ fn parse_line(line: usize, text: &[u8]) -> Result<Line, TraceError> {
 
 fn parse_number(text: &[u8]) -> Option<u32> {
     let text = str::from_utf8(text.trim_ascii()).ok()?;
-    // A sign is none of a number's digits here.
+    // Rust's parser accepts a leading `+`; this format does not.
     text.parse().ok().filter(|_| text.as_bytes()[0].is_ascii_digit())
 }
 
-/// The bytes of each line's packet.
+/// Returns the bytes of each line's packet.
 ///
 /// # Errors
 /// [`TraceError::Data`].

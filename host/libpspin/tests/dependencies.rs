@@ -1,8 +1,8 @@
-//! What the library does not depend on: C programs that link it need neither a NIC nor the daemon.
+//! C programs that link the library must need neither a NIC nor the daemon.
 
 use std::process::Command;
 
-/// Packages of the NIC, of the daemon and of the engine.
+/// Packages of the NIC, the daemon and the engine, on which the library must not depend.
 const ABSENT: [&str; 8] =
     ["spin-engine", "spin-nic", "spin-sync", "libbpf-rs", "libbpf-sys", "clap", "toml", "signal-hook"];
 

@@ -1,4 +1,5 @@
-//! More contexts than there are HPUs for in a process, whose mappings are limited. The only test of its program, since it takes all.
+//! More contexts than a process's limited mappings allow HPUs for. The only test of its program, since it uses all
+//! mappings.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a test")]
 
@@ -14,9 +15,9 @@ use pspin::inbox::{Added, Inbox};
 use pspin::memory::NicMemory;
 use pspin::simulation::{End, Simulation};
 
-/// Some 90 of them take all mappings that Linux allows unless it is told otherwise.
+/// About 90 contexts use up all mappings of Linux's default limit.
 const CONTEXTS: u32 = 150;
-/// Enough to be on all HPUs.
+/// Messages per context: enough to occupy all HPUs.
 const MESSAGES: u32 = 64;
 
 #[derive(Default)]

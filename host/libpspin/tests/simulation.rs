@@ -1,5 +1,5 @@
-//! Random packets through the simulation: what its handlers tell the host is what a naive model of the queues says, each packet is
-//! released once, and cycle by cycle the same happens as in one run.
+//! Random packets through the simulation. Handlers report the order of a naive model of the queues, and each packet is
+//! released once. Running cycle by cycle gives the same result as one run.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a test")]
 
@@ -16,10 +16,10 @@ use pspin::inbox::{Added, Inbox};
 use pspin::memory::NicMemory;
 use pspin::simulation::{End, Simulation};
 
-/// What a program sees, in order.
+/// Events of a program, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
-    /// A handler's word: stage and flow.
+    /// Word that a handler sent: stage and flow.
     Told(u64, u64),
     Sent(usize),
     Released(u64, Times),
@@ -56,7 +56,7 @@ impl Host for Recorder {
     }
 }
 
-/// A packet of a test. Its context has those handlers whose bits are set: header, payload, completion.
+/// A packet of a test. Bits of `handlers` select the context's handlers: header, payload, completion.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     handlers: usize,
@@ -73,13 +73,13 @@ fn packet() -> impl Strategy<Value = Packet> {
     packet.prop_map(|(handlers, msgid, len, eom, wait_cycles)| Packet { handlers, msgid, len, eom, wait_cycles })
 }
 
-/// The stages of each flow in order, as a list of its messages' packets says.
+/// Returns the expected stages of each flow in order, computed from the packets of its messages.
 fn expected(packets: &[Packet]) -> BTreeMap<u64, Vec<u64>> {
     let mut flows: BTreeMap<u64, (Option<usize>, Vec<u64>)> = BTreeMap::new();
     for packet in packets {
         let (open, stages) = flows.entry(u64::from(packet.msgid % 256)).or_default();
         let first = open.is_none();
-        // The message has the context of its first packet.
+        // A message belongs to the context of its first packet.
         let handlers = *open.get_or_insert(packet.handlers);
         stages.extend((first && handlers & 1 != 0).then_some(1));
         stages.extend((handlers & 2 != 0).then_some(2));
@@ -91,7 +91,7 @@ fn expected(packets: &[Packet]) -> BTreeMap<u64, Vec<u64>> {
     flows.into_iter().map(|(flow, (_, stages))| (flow, stages)).filter(|(_, stages)| !stages.is_empty()).collect()
 }
 
-/// The handlers `count_hh`, `count_ph`, `count_th` of the tests' image, in NIC memory of their own.
+/// Makes contexts with the handlers `count_hh`, `count_ph`, `count_th` of the tests' image, in NIC memory of their own.
 fn contexts() -> Vec<Arc<Context>> {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| {

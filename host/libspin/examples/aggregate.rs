@@ -1,4 +1,4 @@
-//! Host program of `handlers/aggregate`: prints the sum of the message that ended last.
+//! Host program of `handlers/aggregate`: prints the sum of the last completed message.
 
 mod common;
 

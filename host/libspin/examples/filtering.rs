@@ -1,5 +1,5 @@
-//! Host program of `handlers/filtering`: datagrams from 10.0.0.1 and 10.0.0.3 get ports 7001 and 7003; prints source and
-//! destination port of the headers that came to host memory.
+//! Host program of `handlers/filtering`: datagrams from 10.0.0.1 and 10.0.0.3 get ports 7001 and 7003. Prints source
+//! and destination port of the headers that arrive in host memory.
 
 mod common;
 
@@ -11,18 +11,18 @@ use libspin::{Install, Region};
 const ENTRIES: u64 = 65_536;
 const ENTRY: u64 = 8;
 const RECORD: u64 = 64;
-/// Places that a source may have.
+/// Number of table entries where a source may be stored.
 const PROBES: u64 = 8;
-/// Behind the records lies the table, and behind it the word that says that it is whole.
+/// Offset of the table. The records precede it, and the word that marks it complete follows it.
 const TABLE: u64 = ENTRIES * RECORD;
 const READY: u64 = TABLE + ENTRIES * ENTRY;
 
-/// The entry where a source is looked for first.
+/// Returns the entry where the search for a source begins.
 fn home(source: Ipv4Addr) -> u64 {
     u64::from(u32::from_le_bytes(source.octets()).wrapping_mul(0x9e37_79b1) >> 16)
 }
 
-/// Enters a source into the table.
+/// Inserts a source into the table.
 fn enter(host: &Region, source: Ipv4Addr, port: u16) -> Outcome {
     for probe in 0..PROBES {
         let at = TABLE + (home(source) + probe) % ENTRIES * ENTRY;

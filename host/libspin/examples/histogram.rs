@@ -1,11 +1,11 @@
-//! Host program of `handlers/histogram`: prints the values that came, and how often.
+//! Host program of `handlers/histogram`: prints the received values and their counts.
 
 mod common;
 
 use common::{Outcome, Program, RULE, print_nonzero};
 use libspin::Install;
 
-/// Values that are counted.
+/// Number of counted values.
 const BINS: usize = 1025;
 
 fn main() -> Outcome {

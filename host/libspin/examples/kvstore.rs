@@ -1,5 +1,5 @@
-//! Host program of `handlers/kvstore`: lends the cache its memory, and prints how many requests it answered. The cache is gone
-//! when this ends.
+//! Host program of `handlers/kvstore`: provides the cache's memory and prints the number of answered requests. The
+//! cache is lost when the program exits.
 
 mod common;
 

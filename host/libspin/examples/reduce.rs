@@ -1,11 +1,11 @@
-//! Host program of `handlers/reduce`: prints the elements of the sum that are not zero.
+//! Host program of `handlers/reduce`: prints the non-zero elements of the sum.
 
 mod common;
 
 use common::{Outcome, Program, RULE, print_nonzero};
 use libspin::Install;
 
-/// Elements of the vector.
+/// Number of elements of the vector.
 const ELEMENTS: usize = 512;
 
 fn main() -> Outcome {

@@ -1,5 +1,5 @@
-//! Host program of `handlers/strided_ddt`: asks for blocks of 256 bytes that lie 512 apart, and prints how each block begins
-//! that has come.
+//! Host program of `handlers/strided_ddt`: requests blocks of 256 bytes with a stride of 512 and prints the beginning
+//! of each received block.
 
 mod common;
 
@@ -13,7 +13,7 @@ const HOST_MEM: u64 = 2 << 20;
 fn main() -> Outcome {
     let install = Install { rules: vec![RULE.into()], handler_mem: 4 << 10, host_mem: HOST_MEM, ..Install::default() };
     let mut program = Program::install(&install)?;
-    // In one piece, for handlers may look at any time.
+    // Written in one piece, since handlers may read it at any time.
     let layout = u64::from(STRIDE) << 32 | u64::from(BLOCK);
     program.host()?.write(HOST_MEM - 8, &layout.to_le_bytes())?;
     program.wait()?;

@@ -1,18 +1,18 @@
-//! Reading a context's descriptor.
+//! Reading a context's event ring.
 
 use std::time::{Duration, Instant};
 
 use spin_abi::events::{DOORBELL, Event, PAGE, RECORD, RECORDS};
 use spin_shm::Region;
 
-/// Events of a page that can be read: spind may be about to write over the oldest one.
+/// Readable events of a page: spind may be overwriting the oldest one.
 const KEPT: u64 = RECORDS - 1;
 
-/// A context's descriptor in host memory: spind writes to it, this reads along without asking spind.
+/// A context's event ring in host memory: spind writes it, and the client reads it without a request to spind.
 #[derive(Debug)]
 pub struct Events {
     region: Region,
-    /// By page: events read so far.
+    /// Number of events read so far, for each page.
     read: Vec<u64>,
     lost: u64,
 }
@@ -23,14 +23,14 @@ impl Events {
         Self { region, read: vec![0; pages], lost: 0 }
     }
 
-    /// Events that were overwritten before they were read.
+    /// Returns the number of events that were overwritten before they were read.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Sleeps until there is an event to read, or for `longest`. Says whether there is one. spind wakes who sleeps here after a batch of
-    /// packets, or later if the context says so ([`crate::Install::doorbell_us`]).
+    /// Sleeps until an event can be read, or for `longest`. Returns whether there is one. spind wakes the sleeper after
+    /// a batch of packets, or later if the context requests it ([`crate::Install::doorbell_us`]).
     pub fn wait(&self, longest: Duration) -> bool {
         let begun = Instant::now();
         loop {
@@ -43,13 +43,13 @@ impl Events {
         }
     }
 
-    /// Whether more was written than read.
+    /// Whether more events were written than read.
     fn is_behind(&self) -> bool {
         let pages = self.read.iter().zip((0..).step_by(PAGE as usize));
         pages.into_iter().any(|(&read, start)| self.written(start).is_some_and(|written| written > read))
     }
 
-    /// Brings the count of events up to date, and returns the next one of a page.
+    /// Updates the count of lost events, and returns the next event of a page.
     fn next_of(&mut self, page: usize) -> Option<Event> {
         let start = page as u64 * PAGE;
         loop {
@@ -62,7 +62,7 @@ impl Events {
             self.read[page] = number + 1;
             let mut record = [0; RECORD];
             self.region.read(start + Event::place(number), &mut record).ok()?;
-            // It may have been written over meanwhile: then it is another event's, or half of each.
+            // The record may have been overwritten during the read; it is then partly or wholly another event's.
             let known = self.written(start)?.saturating_sub(KEPT) <= number;
             match Event::decode(&record, number).filter(|_| known) {
                 Some(event) => return Some(event),
@@ -78,7 +78,7 @@ impl Events {
     }
 }
 
-/// The events that are there and were not read yet; more may come after the last of them.
+/// Iterates over the unread events. More may be written after it has returned `None`.
 impl Iterator for Events {
     type Item = Event;
 
@@ -125,7 +125,7 @@ mod tests {
         let kept = u32::try_from(KEPT).expect("small");
         assert_eq!(flows(&mut events), (10..kept + 10).collect::<Vec<_>>());
         assert_eq!(events.lost(), 10);
-        // A count that nobody would write: nothing is made up.
+        // An impossible count: no event must be returned.
         region.write(0, &u64::MAX.to_le_bytes()).expect("inside");
         assert!(flows(&mut events).is_empty());
     }

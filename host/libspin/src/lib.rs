@@ -1,4 +1,4 @@
-//! The application's side of spind: connect, install an execution context, share host memory with its handlers.
+//! The application's side of spind: connect, install an execution context, and share host memory with its handlers.
 //!
 //! ```no_run
 //! use libspin::{Client, Install};
@@ -14,7 +14,7 @@
 //! host.read(0, &mut first).expect("inside the region");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! A context lives as long as its [`Client`], unless installed as persistent.
+//! A context lives as long as its [`Client`], unless it is installed as persistent.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,30 +37,30 @@ mod events;
 
 pub use events::Events;
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// spind cannot be reached.
     #[error("cannot connect to spind at {}: {source}; {}", path.display(), connect_hint(source))]
     Connect {
-        /// The socket tried.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The connection broke or carried nonsense.
+    /// The connection failed or received an invalid message.
     #[error(transparent)]
     Channel(#[from] ChannelError),
     /// spind closed the connection.
     #[error("spind closed the connection")]
     Closed,
-    /// spind refused.
+    /// spind refused the request.
     #[error("{0}")]
     Refused(String),
-    /// spind answered something else than was asked.
+    /// The reply does not match the request.
     #[error("spind gave an unexpected answer: {0}")]
     Unexpected(String),
-    /// The host memory that came with the context cannot be mapped.
+    /// The context's host memory cannot be mapped.
     #[error("host memory: {0}")]
     HostMemory(#[from] spin_shm::RegionError),
 }
@@ -75,12 +75,13 @@ fn connect_hint(error: &std::io::Error) -> &'static str {
 /// An installed execution context.
 #[derive(Debug)]
 pub struct Context {
-    /// Its id.
+    /// Context id.
     pub id: u32,
-    /// Its host memory, when some was asked for. Handlers name it by the address it has in this process. It outlives the context, for as
-    /// long as it is kept here; but who keeps much of contexts that are gone (`limits.host_mem`) gets no more before he lets some go.
+    /// Host memory, if some was requested. Handlers use its address in this process. The mapping outlives the context
+    /// while this value is kept. A client that keeps much memory of removed contexts (`limits.host_mem`) gets no more
+    /// until it releases some.
     pub host: Option<Region>,
-    /// Where in NIC memory its handlers and handler memory are.
+    /// Addresses of the handlers and handler memory in NIC memory.
     pub areas: Areas,
 }
 
@@ -97,7 +98,7 @@ impl AsFd for Client {
 }
 
 impl Client {
-    /// Connects to the daemon listening at `path`.
+    /// Connects to the daemon that listens at `path`.
     ///
     /// # Errors
     /// [`Error::Connect`].
@@ -107,7 +108,7 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// Installs a context that runs the handlers of `image`, an ELF file's bytes.
+    /// Installs a context that runs the handlers of `image`, the bytes of an ELF file.
     ///
     /// # Errors
     /// [`Error::Refused`] with spind's reason when image, rules or sizes are not acceptable.
@@ -118,7 +119,7 @@ impl Client {
             Some(fd) if !install.persistent => match self.map_host(context, fd, host_mem) {
                 Ok(region) => Some(region),
                 Err(error) => {
-                    // Nobody knows it: it would take packets as long as this connection lives.
+                    // The caller gets no id for the context, which would take packets as long as this connection lives.
                     let _ = self.remove(context);
                     return Err(error);
                 }
@@ -128,18 +129,18 @@ impl Client {
         Ok(Context { id: context, host, areas })
     }
 
-    /// Maps a context's host memory and tells spind at which address, since handlers name it by that.
+    /// Maps a context's host memory and reports its address to spind, since handlers use that address.
     fn map_host(&mut self, context: u32, fd: OwnedFd, len: u64) -> Result<Region, Error> {
         let region = Region::from_fd(fd, len)?;
         self.expect_ok(&Request::MapHost { context, address: region.address() })?;
         Ok(region)
     }
 
-    /// Maps the host memory of a context that this user installed, also from another process. Handlers go on naming it by
-    /// the address they know, which is returned with it.
+    /// Maps the host memory of a context that this user installed, possibly from another process. The returned address
+    /// is the one that handlers use; it does not change.
     ///
     /// # Errors
-    /// [`Error::Refused`] when there is no such context, it has no host memory, or it belongs to another user.
+    /// [`Error::Refused`] when the context does not exist, has no host memory, or belongs to another user.
     pub fn host_memory(&mut self, context: u32) -> Result<(Region, u64), Error> {
         match self.call(&Request::HostMemory { context }, &[])? {
             (Reply::HostMemory { len, address }, _, Some(fd)) => Ok((Region::from_fd(fd, len)?, address)),
@@ -147,10 +148,10 @@ impl Client {
         }
     }
 
-    /// What a context's application is told of errors, from the oldest event that is still known on.
+    /// Returns a context's event stream, beginning with the oldest event that is still stored.
     ///
     /// # Errors
-    /// [`Error::Refused`] when there is no such context, or it belongs to another user.
+    /// [`Error::Refused`] when the context does not exist or belongs to another user.
     pub fn events(&mut self, context: u32) -> Result<Events, Error> {
         match self.call(&Request::Events { context }, &[])? {
             (Reply::Events { len }, _, Some(fd)) => Ok(Events::new(Region::from_fd(fd, len)?)),
@@ -158,11 +159,11 @@ impl Client {
         }
     }
 
-    /// Reads NIC memory of a context that this client installed, by the address handlers know: what its image brings, handler
-    /// memory, scratchpads.
+    /// Reads NIC memory of a context that this client installed, at the addresses that handlers use: image data,
+    /// handler memory, scratchpads.
     ///
     /// # Errors
-    /// [`Error::Refused`] when some of these bytes are not the context's, or it was not installed by this client.
+    /// [`Error::Refused`] when some of these bytes are not the context's, or another client installed it.
     pub fn read_memory(&mut self, context: u32, address: u32, to: &mut [u8]) -> Result<(), Error> {
         let len = u32::try_from(to.len()).unwrap_or(u32::MAX);
         match self.call(&Request::ReadMemory { context, address, len }, &[])? {
@@ -174,10 +175,11 @@ impl Client {
         }
     }
 
-    /// Writes such memory. Aligned doublewords are written as a whole, in order of their address.
+    /// Writes NIC memory of a context that this client installed. Aligned doublewords are written atomically, in order
+    /// of their addresses.
     ///
     /// # Errors
-    /// As [`Client::read_memory`], and when handlers may not write it; nothing is written then.
+    /// As [`Client::read_memory`], and when handlers may not write the memory; nothing is written then.
     pub fn write_memory(&mut self, context: u32, address: u32, from: &[u8]) -> Result<(), Error> {
         match self.call(&Request::WriteMemory { context, address }, from)?.0 {
             Reply::Ok => Ok(()),
@@ -185,10 +187,10 @@ impl Client {
         }
     }
 
-    /// Has a context take other packets than before: see [`Install::rules`] and [`Install::eom`].
+    /// Replaces the rules of a context: see [`Install::rules`] and [`Install::eom`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with spind's reason; nothing has changed then.
+    /// [`Error::Refused`] with spind's reason; the rules are then unchanged.
     pub fn set_rules(&mut self, context: u32, rules: Vec<String>, eom: Option<String>) -> Result<(), Error> {
         self.expect_ok(&Request::SetRules { context, rules, eom })
     }
@@ -196,7 +198,7 @@ impl Client {
     /// Removes a context.
     ///
     /// # Errors
-    /// [`Error::Refused`] when there is none of that id, or it belongs to another user.
+    /// [`Error::Refused`] when the context does not exist or belongs to another user.
     pub fn remove(&mut self, context: u32) -> Result<(), Error> {
         self.expect_ok(&Request::Remove { context })
     }
@@ -204,7 +206,7 @@ impl Client {
     /// Lists contexts in order of priority.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// When the connection fails.
     pub fn contexts(&mut self) -> Result<Vec<ContextInfo>, Error> {
         match self.call(&Request::List, &[])?.0 {
             Reply::Contexts { contexts } => Ok(contexts),
@@ -212,11 +214,11 @@ impl Client {
         }
     }
 
-    /// Asks what spind and its machine offer: sizes of memories, longest packet, limits, what holds for packets. Nothing of it
-    /// changes while spind runs.
+    /// Returns the capabilities of spind and its machine: memory sizes, maximum packet length, limits, and packet
+    /// guarantees. They do not change while spind runs.
     ///
     /// # Errors
-    /// When the connection breaks; [`Error::Refused`] by a spind that does not know the request.
+    /// When the connection fails; [`Error::Refused`] by a spind that does not know the request.
     pub fn capabilities(&mut self) -> Result<Capabilities, Error> {
         match self.call(&Request::Capabilities, &[])?.0 {
             Reply::Capabilities(capabilities) => Ok(*capabilities),
@@ -227,7 +229,7 @@ impl Client {
     /// Reads all counters.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// When the connection fails.
     pub fn stats(&mut self) -> Result<Stats, Error> {
         match self.call(&Request::Stats, &[])?.0 {
             Reply::Stats(stats) => Ok(stats),
@@ -235,8 +237,7 @@ impl Client {
         }
     }
 
-    /// On a daemon with `--nic loopback`: lets the frames of a pcap arrive as if from the wire and returns what was
-    /// sent, as a pcap.
+    /// On a daemon with `--nic loopback`: receives the frames of a pcap and returns the sent frames as a pcap.
     ///
     /// # Errors
     /// [`Error::Refused`] on another NIC or when `pcap` cannot be read.
@@ -244,7 +245,7 @@ impl Client {
         self.replay_counted(pcap).map(|(sent, _)| sent)
     }
 
-    /// The same, and what came of it.
+    /// Replays a pcap as [`Client::replay`] does, and also returns the counts.
     ///
     /// # Errors
     /// As [`Client::replay`].
@@ -264,7 +265,7 @@ impl Client {
     }
 
     fn call(&mut self, request: &Request, blob: &[u8]) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
-        // A spind that refuses the connection says why and hangs up, maybe before this is written.
+        // A spind that refuses the connection sends the reason and closes it, possibly before this write.
         let written = channel::send(&self.stream, request, blob, None);
         if let Err(error) = written
             && !matches!(error, ChannelError::Io(_))

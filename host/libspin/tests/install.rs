@@ -1,4 +1,4 @@
-//! Against a listener that answers as spind would.
+//! Tests against a listener that answers as spind would.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ fn a_context_whose_memory_cannot_be_mapped_does_not_stay() {
         let asked = receive::<Request>(&stream).expect("a request").expect("a request");
         assert!(matches!(asked.body, Request::Install(_)));
         let installed = Reply::Installed { context: 7, host_mem: 4096, host_address: 0, areas: Areas::default() };
-        // No region.
+        // `/dev/null` is not a memory region.
         let file = File::open("/dev/null").expect("it is there");
         send(&stream, &installed, &[], Some(file.as_fd())).expect("sent");
         let asked = receive::<Request>(&stream).expect("a request").expect("a request");

@@ -1,7 +1,7 @@
 //! Control messages on a Unix stream: preamble, JSON, blob, at most one descriptor (see [`spin_abi::control`]).
 //!
-//! Both ends trust nothing: lengths are checked against the protocol's limits before anything is allocated, memory
-//! grows only as bytes arrive, and descriptors nobody asked for are closed.
+//! Neither end trusts its peer. Lengths are checked against the protocol's limits before memory is allocated, memory
+//! grows only as bytes arrive, and unrequested descriptors are closed.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,33 +15,33 @@ use spin_abi::control::{MAX_BLOB, MAX_JSON, Preamble, PreambleError};
 
 use crate::fds::{Received, recv_with_fds, send_with_fds};
 
-/// A message received.
+/// A received message.
 #[derive(Debug)]
 pub struct Message<T> {
     /// The decoded JSON document.
     pub body: T,
-    /// The bytes behind it.
+    /// Bytes after the document.
     pub blob: Vec<u8>,
-    /// The descriptor that came along.
+    /// Descriptor sent with the message.
     pub fd: Option<OwnedFd>,
 }
 
-/// Why a message could not be sent or received.
+/// Reason why a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// The socket failed.
     #[error("control socket: {0}")]
     Io(#[from] io::Error),
-    /// Not this protocol, or not this version.
+    /// The peer uses another protocol or another version.
     #[error(transparent)]
     Preamble(#[from] PreambleError),
-    /// The document is not what this protocol says at this point.
+    /// The document is not one that the protocol allows here.
     #[error("control message not understood: {0}")]
     Json(#[from] serde_json::Error),
-    /// The peer may not send so much.
+    /// The message is longer than the peer may send.
     #[error("control message of {0} bytes of JSON: at most {1}")]
     Long(u32, u32),
-    /// Nothing of a message was sent: another can be.
+    /// Nothing of the message was sent; the connection remains usable.
     #[error("{0}")]
     Unsent(String),
 }
@@ -67,7 +67,7 @@ pub fn send<T: Serialize>(
     let preamble = Preamble { json: json.len() as u32, blob: blob.len() as u32 }.encode();
     let sent = send_with_fds(stream, &preamble, fd.as_slice());
     let sent = sent.map_err(|error| match fd {
-        // The kernel has too many on their way, for one (ETOOMANYREFS).
+        // One possible cause is too many descriptors in flight (ETOOMANYREFS).
         Some(_) => ChannelError::Unsent(format!("cannot send a descriptor: {error}")),
         None => error.into(),
     })?;
@@ -78,11 +78,11 @@ pub fn send<T: Serialize>(
     Ok(())
 }
 
-/// Longest pause of a peer in the middle of a message.
+/// Maximum time between two parts of a message.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Receives one message; `None` when the peer closed the connection between messages. Waits for its first byte as long
-/// as it takes, but for none of the others longer than ten seconds.
+/// Receives one message; `None` when the peer closed the connection between messages. The wait for the first byte is
+/// unlimited; for each further read it is ten seconds.
 ///
 /// # Errors
 /// See [`ChannelError`].
@@ -94,18 +94,18 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Messag
     Ok(Some(Message { body, blob, fd: fds.pop() }))
 }
 
-/// A message of which the bytes behind the document are still to be [read](Self::whole), or to be [skipped](Self::skip).
+/// A message whose blob must still be [read](Self::whole) or [skipped](Self::skip).
 #[derive(Debug)]
 pub struct Begun<'s, T> {
     /// The decoded JSON document.
     pub body: T,
-    /// How many bytes are behind it.
+    /// Length of the blob in bytes.
     pub blob: u32,
     stream: &'s UnixStream,
 }
 
 impl<T> Begun<'_, T> {
-    /// Reads the rest.
+    /// Reads the blob.
     ///
     /// # Errors
     /// See [`ChannelError`].
@@ -115,7 +115,7 @@ impl<T> Begun<'_, T> {
         Ok((self.body, blob))
     }
 
-    /// Reads the rest and keeps nothing of it: so another message can follow.
+    /// Reads and discards the blob, so that another message can follow.
     ///
     /// # Errors
     /// See [`ChannelError`].
@@ -125,9 +125,10 @@ impl<T> Begun<'_, T> {
     }
 }
 
-/// Receives a message up to its blob from somebody who has no need of more than `json` bytes of JSON, nor of descriptors. One that is not
-/// understood is read to its end: another can follow. The kernel drops descriptors that come along, if they were let in at all ([`take_no_fds`](crate::take_no_fds)): whose file it is may have a process that closes
-/// it wait for ever (FUSE asks him).
+/// Receives a message up to its blob from an untrusted peer that may send at most `json` bytes of JSON and no
+/// descriptors. A message with an invalid document is read to its end, so that another can follow. The kernel drops
+/// descriptors sent along, if [`take_no_fds`](crate::take_no_fds) did not reject them. Closing a descriptor here
+/// instead could block for ever: a FUSE file's owner decides when the close returns.
 ///
 /// # Errors
 /// See [`ChannelError`].
@@ -140,7 +141,7 @@ pub fn receive_from_anybody<T: DeserializeOwned>(
     begin(stream, bytes, len, json)
 }
 
-/// What is before the blob of a message of which `got` bytes are there.
+/// Reads the part before the blob of a message, of which `got` bytes have arrived.
 fn begin<T: DeserializeOwned>(
     stream: &UnixStream,
     mut bytes: [u8; Preamble::LEN],
@@ -167,14 +168,14 @@ fn begin<T: DeserializeOwned>(
     }
 }
 
-/// Reads the `len` bytes at the end of a message, and keeps none.
+/// Reads and discards the `len` bytes at the end of a message.
 fn skip(stream: &UnixStream, len: u32) -> io::Result<()> {
     let read = io::copy(&mut stream.take(u64::from(len)), &mut io::sink())?;
     stream.set_read_timeout(None)?;
     if read == u64::from(len) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads `len` bytes into memory that grows as they arrive, so that a length alone costs nothing.
+/// Reads `len` bytes into memory that grows as they arrive. A large announced length therefore allocates nothing.
 fn read_exactly(stream: &UnixStream, len: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let got = stream.take(u64::from(len)).read_to_end(&mut bytes)?;

@@ -1,20 +1,21 @@
-//! Copies from and to memory that others write at the same time.
+//! Copies from and to memory that other processes write at the same time.
 //!
-//! Every shared byte of a short copy is accessed by a relaxed atomic of one, four or eight bytes, so a concurrent write gives old
-//! or new bytes, never undefined behaviour: the memory is outside of any Rust allocation, other processes' accesses are
-//! not part of this program, and LLVM, which defines what these accesses compile to, lets atomics of different sizes
-//! overlap and picks a written value for each byte (LangRef, "Memory Model for Concurrent Operations"). What is atomic
-//! as a whole is each naturally aligned part of eight, else four bytes.
+//! A short copy accesses every shared byte by a relaxed atomic of one, four or eight bytes. A concurrent write
+//! therefore yields old or new bytes, never undefined behaviour. The memory is outside of any Rust allocation, and
+//! other processes' accesses are not part of this program. LLVM defines what these accesses compile to; it lets atomics
+//! of different sizes overlap and picks a written value for each byte (LangRef, "Memory Model for Concurrent
+//! Operations"). Each naturally aligned part of eight, else four bytes is accessed atomically.
 //!
-//! All of a long copy but its ends is left to the C library, which copies whatever others write meanwhile. It begins and ends at
-//! multiples of eight there, so none of its accesses, which are of eight bytes and more, has half of such a part.
+//! The C library copies all of a long copy except its ends, and tolerates concurrent writes. Its part begins and ends
+//! at multiples of eight. Its accesses have eight bytes or more, so none of them splits an aligned part of eight bytes.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes up to which a copy is made part by part: by parts 64 bytes take three times as long, 1500 fifteen times.
+/// Maximum length in bytes of a copy made part by part. Part by part, 64 bytes take three times as long and 1500 bytes
+/// fifteen times.
 const SHORT: usize = 32;
 
-/// Size of the next piece of a copy: the largest that is aligned at `address` and fits.
+/// Returns the size of the next part: the largest that is aligned at `address` and fits.
 fn piece(address: usize, left: usize) -> usize {
     match () {
         () if left >= 8 && address.is_multiple_of(8) => 8,
@@ -23,18 +24,19 @@ fn piece(address: usize, left: usize) -> usize {
     }
 }
 
-/// Cuts a copy whose shared side is at `address` in three: up to the first aligned part of eight bytes, all such parts but the last
-/// if nothing follows it, and the rest, at least a byte.
+/// Splits a copy whose shared side is at `address` in three. The first part ends at the first multiple of eight. The
+/// second consists of whole aligned parts of eight bytes. The third is the rest and has at least one byte, so it takes
+/// the last aligned part if nothing follows it.
 fn cut(address: usize, len: usize) -> (usize, usize) {
     let first = address.wrapping_neg() % 8;
     (first, (len - first - 1) / 8 * 8)
 }
 
-/// Fills `to` from `from`. What was published by the release at the end of a [`store`] whose last part this reads is
+/// Fills `to` from `from`. If this reads the last part of a [`store`], everything published by that store's release is
 /// visible to every later access.
 ///
 /// # Safety
-/// `to.len()` bytes from `from` are mapped readable while this runs, and this program accesses them only by this
+/// `to.len()` bytes from `from` are mapped readable during the call, and this program accesses them only by this
 /// module's functions.
 pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
     if to.len() > SHORT {
@@ -48,9 +50,9 @@ pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
         }
         (from, to) = (from.wrapping_add(first + middle), tail);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { load_parts(from, to) };
-    // Pairs with the release store: who saw the flag sees what was written before it.
+    // Pairs with the release store: a reader that saw the flag sees all writes before it.
     fence(Ordering::Acquire);
 }
 
@@ -60,8 +62,8 @@ unsafe fn load_parts(mut from: *mut u8, mut to: &mut [u8]) {
     while !to.is_empty() {
         let size = piece(from.addr(), to.len());
         let (part, rest) = to.split_at_mut(size);
-        // SAFETY: `size <= to.len()`, so the piece is within the caller's range; `piece` checked that it is aligned;
-        // only atomics access it.
+        // SAFETY: `size <= to.len()`, so the part is within the caller's range. `piece` checked the alignment. All
+        // accesses are atomic.
         unsafe {
             match size {
                 8 => part.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
@@ -74,24 +76,25 @@ unsafe fn load_parts(mut from: *mut u8, mut to: &mut [u8]) {
     }
 }
 
-/// Copies `from` to `to`. The last part is stored with release ordering: who sees it sees all earlier stores.
+/// Copies `from` to `to`. The last part is stored with release ordering: a reader that sees it sees all earlier stores.
 ///
 /// # Safety
-/// `from.len()` bytes from `to` are mapped writable while this runs, and this program accesses them only by this
+/// `from.len()` bytes from `to` are mapped writable during the call, and this program accesses them only by this
 /// module's functions.
 pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
     if from.len() > SHORT {
         let (first, middle) = cut(to.addr(), from.len());
         let (head, rest) = from.split_at(first);
         let (body, tail) = rest.split_at(middle);
-        // SAFETY: both are parts of the caller's range; nobody has shared memory as a slice, so they do not overlap.
+        // SAFETY: both are parts of the caller's range. Shared memory is never borrowed as a slice, so they do not
+        // overlap.
         unsafe {
             store_parts(to, head);
             libc::memcpy(to.wrapping_add(first).cast(), body.as_ptr().cast(), middle);
         }
         (to, from) = (to.wrapping_add(first + middle), tail);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { store_parts(to, from) };
 }
 
@@ -102,8 +105,8 @@ unsafe fn store_parts(mut to: *mut u8, mut from: &[u8]) {
         let size = piece(to.addr(), from.len());
         let (part, rest) = from.split_at(size);
         let order = if rest.is_empty() { Ordering::Release } else { Ordering::Relaxed };
-        // SAFETY: `size <= from.len()`, so the piece is within the caller's range; `piece` checked that it is aligned;
-        // only atomics access it.
+        // SAFETY: `size <= from.len()`, so the part is within the caller's range. `piece` checked the alignment. All
+        // accesses are atomic.
         unsafe {
             match *part {
                 [a, b, c, d, e, f, g, h] => {

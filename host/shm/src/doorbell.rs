@@ -1,8 +1,9 @@
-//! Doorbells in shared memory: who rings wakes those who sleep, and enters the kernel only if somebody does.
+//! Doorbells in shared memory. Ringing wakes sleepers and enters the kernel only if there are any.
 //!
-//! A doorbell is two words: how often it was rung, and how many sleep. A sleeper counts itself, then sleeps unless the doorbell was
-//! rung since it looked; who rings counts, then looks for sleepers. One of the two sees the other, in whatever order that happens.
-//! Who rings wakes one, and each wakes the next: however many sleep, that is their own time.
+//! A doorbell has two words: the number of rings and the number of sleepers. A sleeper increments the second word, then
+//! sleeps unless the doorbell was rung since it read the first. A ringer increments the first word, then reads the
+//! second. In any order of these steps, at least one of the two sees the other. A ring wakes one sleeper, and each
+//! sleeper wakes the next, so the ringer's cost does not depend on the number of sleepers.
 #![allow(unsafe_code, reason = "refers to words of shared memory as atomics")]
 
 use std::sync::atomic::AtomicU32;
@@ -14,32 +15,34 @@ use rustix::thread::futex::{self, Flags};
 
 use crate::Region;
 
-/// Bytes of a doorbell, which is aligned to as many.
+/// Size and alignment of a doorbell in bytes.
 const LEN: u64 = 8;
 
 impl Region {
-    /// Rings the doorbell at `offset`. Nothing happens where there is no place for one.
+    /// Rings the doorbell at `offset`. An offset outside the region or without alignment has no effect.
     pub fn ring(&self, offset: u64) {
         let Some([rings, sleepers]) = self.doorbell(offset) else { return };
         rings.fetch_add(1, SeqCst);
         if sleepers.load(SeqCst) != 0 {
-            // Shared between processes, hence not private. That it fails nobody would notice but the sleeper, who looks again in time.
+            // The futex is shared between processes, hence not private. A failure only delays the sleeper until its
+            // timeout.
             let _ = futex::wake(rings, Flags::empty(), 1);
         }
     }
 
-    /// How often the doorbell at `offset` was rung: to be asked before looking for what it is rung for.
+    /// Returns the number of rings of the doorbell at `offset`. Read it before checking for the event that the doorbell
+    /// signals.
     #[must_use]
     pub fn rings(&self, offset: u64) -> u32 {
         self.doorbell(offset).map_or(0, |[rings, _]| rings.load(SeqCst))
     }
 
-    /// Sleeps until the doorbell at `offset` was rung more often than `heard` times, or for `longest`; maybe less.
+    /// Sleeps until the doorbell at `offset` was rung more than `heard` times, or for `longest`. It may return earlier.
     pub fn sleep(&self, offset: u64, heard: u32, longest: Duration) {
         let Some([rings, sleepers]) = self.doorbell(offset) else { return };
         let longest = Timespec::try_from(longest).ok();
         sleepers.fetch_add(1, SeqCst);
-        // Rung meanwhile, interrupted, or over: all the same to who looks again.
+        // A ring, an interruption and the timeout need no distinction: the caller checks again.
         let _ = futex::wait(rings, Flags::empty(), heard, longest.as_ref());
         if sleepers.fetch_sub(1, SeqCst) > 1 {
             let _ = futex::wake(rings, Flags::empty(), 1);
@@ -51,8 +54,9 @@ impl Region {
             return None;
         }
         let at = usize::try_from(offset).ok()?;
-        // SAFETY: the words lie within the mapping, which lives as long as `self`, and are aligned, as its start is to a page. Both
-        // sides access them atomically, or as the functions of `copy` do; what they hold is nothing but numbers.
+        // SAFETY: the words lie within the mapping, which lives as long as `self`. They are aligned, since the mapping
+        // starts at a page. Both sides access them atomically or by the functions of `copy`, and any bit pattern is a
+        // valid number.
         Some(unsafe { &*self.as_ptr().add(at).cast() })
     }
 }

@@ -1,4 +1,4 @@
-//! Descriptors over a Unix socket (`SCM_RIGHTS`, unix(7)).
+//! Passing descriptors over a Unix socket (`SCM_RIGHTS`, unix(7)).
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -12,26 +12,26 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Most descriptors in one message.
+/// Maximum number of descriptors in one message.
 pub const MAX_FDS: usize = 16;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
 
-/// What arrived.
+/// Received bytes and descriptors.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes in the buffer; 0 when the peer has closed its end.
+    /// Number of bytes in the buffer; 0 when the peer has closed its end.
     pub len: usize,
-    /// Descriptors, close-on-exec, at most as many as asked for.
+    /// Descriptors, close-on-exec; at most the requested number.
     pub fds: Vec<OwnedFd>,
-    /// More descriptors came along; they have been closed.
+    /// Whether more descriptors were sent; these have been closed.
     pub closed_surplus: bool,
 }
 
-/// Sends `bytes`, of which the first carries `fds`; the peer gets duplicates. Returns how many bytes were taken, which
-/// on a stream may be fewer: the rest goes without descriptors.
+/// Sends `bytes`; the first byte carries `fds`, of which the peer gets duplicates. Returns the number of bytes sent. On
+/// a stream it may be smaller than requested; the rest must then be sent without descriptors.
 ///
 /// # Errors
-/// Those of sendmsg(2), never a signal; `InvalidInput` for more than [`MAX_FDS`] descriptors, or for descriptors
+/// The errors of sendmsg(2), never a signal; `InvalidInput` for more than [`MAX_FDS`] descriptors, or for descriptors
 /// without a byte to carry them.
 pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     if fds.len() > MAX_FDS {
@@ -48,10 +48,10 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     Ok(retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))?)
 }
 
-/// Receives into `buffer`, with at most `max_fds` (and [`MAX_FDS`]) descriptors. Any beyond that are closed here.
+/// Receives into `buffer`, with at most `max_fds` (and [`MAX_FDS`]) descriptors. Surplus descriptors are closed.
 ///
 /// # Errors
-/// Those of recvmsg(2).
+/// The errors of recvmsg(2).
 pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -65,7 +65,7 @@ pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io
             if received.fds.len() < max_fds {
                 received.fds.push(fd);
             } else {
-                // Closed by its drop: a peer must not fill our descriptor table.
+                // Dropping the descriptor closes it: a peer must not fill our descriptor table.
                 received.closed_surplus = true;
             }
         }
@@ -76,27 +76,28 @@ pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io
 /// `SIOCOUTQ` (linux/sockios.h), which is `TIOCOUTQ` (asm-generic/ioctls.h).
 const UNREAD: Opcode = 0x5411;
 
-/// Memory of what was sent and the peer has not received, in bytes (unix(7)); descriptors that it carries are on their way.
+/// Returns the memory in bytes of sent data that the peer has not received (unix(7)). Descriptors carried by that data
+/// are still in flight.
 ///
 /// # Errors
-/// Those of ioctl(2).
+/// The errors of ioctl(2).
 pub fn unread(socket: impl AsFd) -> io::Result<u64> {
-    // SAFETY: this request writes an int, and nothing else.
+    // SAFETY: this request writes an int and nothing else.
     let unread = unsafe { ioctl(&socket, Getter::<UNREAD, c_int>::new()) };
     Ok(u64::try_from(unread?).unwrap_or(0))
 }
 
-/// asm-generic/socket.h, of Linux 6.16 and later.
+/// Socket option of asm-generic/socket.h, in Linux 6.16 and later.
 const SO_PASSRIGHTS: c_int = 83;
 
-/// Has the kernel refuse whoever sends descriptors over a socket, or over those that a listening one accepts: who drops the last one of a
-/// file may have to wait for its owner, even if it was never received.
+/// Makes the kernel reject descriptors sent to a socket, or to sockets accepted from a listening one. Otherwise
+/// dropping the last reference to a file may block on its owner, even if the descriptor was never received.
 ///
 /// # Errors
-/// Those of setsockopt(2): ENOPROTOOPT where the kernel knows nothing of it.
+/// The errors of setsockopt(2): ENOPROTOOPT if the kernel does not support the option.
 pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
     let (no, fd): (c_int, _) = (0, socket.as_fd().as_raw_fd());
-    // SAFETY: the option's value is an int, of which the kernel reads as many bytes.
+    // SAFETY: the option's value is an int, and the kernel reads the size of an int.
     let set = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), size_of_val(&no) as u32)
     };
@@ -140,8 +141,8 @@ mod tests {
         assert_eq!(&bytes, b"hello");
     }
 
-    /// Sends `count` duplicates of one socket, receives at most `max`; the result's last part is true when all but
-    /// the received ones are closed.
+    /// Sends `count` duplicates of one socket and receives at most `max`. The last element of the result tells whether
+    /// all others are closed.
     fn surplus(count: usize, max: usize) -> (usize, bool, bool) {
         let (ours, theirs) = pair();
         let (passed, mut watch) = pair();
@@ -150,7 +151,7 @@ mod tests {
         let received = recv_with_fds(&theirs, &mut [0; 8], max).expect("received");
         let (fds, closed_surplus) = (received.fds.len(), received.closed_surplus);
         drop(received);
-        // End of file only when no duplicate is left.
+        // End of file arrives only when no duplicate is left open.
         let all_closed = matches!(watch.read(&mut [0; 1]), Ok(0));
         (fds, closed_surplus, all_closed)
     }
@@ -161,7 +162,7 @@ mod tests {
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("it listens");
         if let Err(error) = take_no_fds(&listener) {
-            // Before Linux 6.16.
+            // Kernels before Linux 6.16 do not support the option.
             return assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
         }
         let early = UnixStream::connect(&path).expect("connects");

@@ -1,12 +1,12 @@
-//! Memory shared between spind and an application, and how its descriptor travels.
+//! Memory shared between spind and an application, and the passing of its descriptor.
 //!
-//! * [`Region`]: a sealed memory file, mapped. spind creates it, so that its size cannot change under either side; the
-//!   application maps what it was handed after checking that.
-//! * [`Region::ring`], [`Region::sleep`]: doorbells in it.
+//! * [`Region`]: a sealed memory file, mapped. spind creates it, and its size cannot change. The application checks
+//!   that before it maps the file.
+//! * [`Region::ring`], [`Region::sleep`]: doorbells in a region.
 //! * [`channel`]: control messages on a Unix stream.
 //! * [`send_with_fds`], [`recv_with_fds`], [`unread`], [`take_no_fds`]: descriptors over a Unix socket.
 //!
-//! The other side may write at any moment and is not trusted: a region never hands out references, only copies.
+//! The other side may write at any time and is not trusted: a region never returns references, only copies.
 
 pub mod channel;
 mod copy;

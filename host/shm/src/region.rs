@@ -13,13 +13,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::copy;
 
-/// Longest region, in bytes: 1 GiB, the host memory of PsPIN's trace driver.
+/// Maximum region length in bytes: 1 GiB, the host memory of PsPIN's trace driver.
 pub const MAX_LEN: u64 = 1 << 30;
 
-/// What makes a mapping safe from its file: nobody can change its length, nor these seals.
+/// Seals that make the mapping safe: the file's length and its seals cannot change.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Shared memory: a mapping and the descriptor that gives others the same memory.
+/// Shared memory: a mapping, and the descriptor that shares it with others.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -27,15 +27,15 @@ pub struct Region {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to the region alone until it is dropped, on whatever thread, and is not thread-local.
+// SAFETY: the region owns the mapping until it is dropped, on any thread, and the mapping is not thread-local.
 unsafe impl Send for Region {}
-// SAFETY: `&Region` gives access by the functions of `copy` alone, which are atomic accesses.
+// SAFETY: `&Region` accesses the memory only by the functions of `copy`, which are atomic accesses.
 unsafe impl Sync for Region {}
 
-/// Why there is no region.
+/// Reason why a region cannot be created or mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// Zero, or above [`MAX_LEN`].
+    /// The length is zero or above [`MAX_LEN`].
     #[error("a shared region has 1 to {MAX_LEN} bytes, not {0}")]
     Length(u64),
     /// The file could shrink, and accesses would then kill the process.
@@ -43,28 +43,28 @@ pub enum RegionError {
         "the shared memory's file is not sealed against changes of its size (has {found:#x}, needs {SEALS:#x}): not spind's"
     )]
     Seals {
-        /// Seals it has, as `fcntl` gives them.
+        /// Seals of the file, as `fcntl` returns them.
         found: u32,
     },
-    /// The file is not as long as announced.
+    /// The file's length differs from the expected one.
     #[error("the shared memory's file has {found} bytes, {expected} were announced")]
     Size {
-        /// Its length.
+        /// Length of the file.
         found: u64,
-        /// Length asked for.
+        /// Expected length.
         expected: u64,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// Operation attempted.
         what: &'static str,
-        /// Its answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// An access that is not within the region; nothing was copied.
+/// An access outside the region; nothing was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset:#x} are not within a region of {region} bytes")]
 pub struct OutOfBounds {
@@ -77,12 +77,13 @@ pub struct OutOfBounds {
 }
 
 impl Region {
-    /// Creates `len` bytes of zeroes. All of it is allocated now, so that when memory is short this fails. An
-    /// application that may write may also punch holes, which no seal forbids. Memory that it freed is allocated anew by the next access to it;
-    /// one that comes while it is being freed sleeps until that is done (`shmem_falloc_wait`, mm/shmem.c): the application can make that long.
+    /// Creates `len` zeroed bytes. All memory is allocated at once, so a shortage fails here. An application that may
+    /// write may also punch holes, which no seal forbids. The next access allocates the freed memory again. An access
+    /// during the hole punching sleeps until it is done (`shmem_falloc_wait`, mm/shmem.c); the application can make
+    /// that long.
     ///
     /// # Errors
-    /// When `len` is out of range, or the system refuses.
+    /// When `len` is out of range, or a system call fails.
     pub fn create(len: u64) -> Result<Self, RegionError> {
         check_len(len)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -96,20 +97,20 @@ impl Region {
     /// Maps the region behind `fd`, which has `len` bytes.
     ///
     /// # Errors
-    /// When the file is not sealed as [`Region::create`] does it, has another length, or cannot be mapped.
+    /// When the file is not sealed as by [`Region::create`], has another length, or cannot be mapped.
     pub fn from_fd(fd: OwnedFd, len: u64) -> Result<Self, RegionError> {
         let size = check_len(len)?;
         let found = rustix::fs::fcntl_get_seals(&fd).map_err(failed("read the seals of shared memory"))?;
         if !found.contains(SEALS) {
             return Err(RegionError::Seals { found: found.bits() });
         }
-        // Sealed first, then measured: the length found now is the length for good.
+        // The seals are checked first, then the length: a sealed length is final.
         let found = rustix::fs::fstat(&fd).map_err(failed("measure shared memory"))?.st_size.cast_unsigned();
         if found != len {
             return Err(RegionError::Size { found, expected: len });
         }
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing; the file cannot become shorter
-        // than it, so no access within `size` bytes can fail.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file cannot become shorter
+        // than the mapping, so no access within `size` bytes can fail.
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(null_mut(), size, protection, MapFlags::SHARED, &fd, 0)
@@ -119,53 +120,56 @@ impl Region {
         Ok(Self { start, len: size, fd })
     }
 
-    /// Bytes, 1 to [`MAX_LEN`].
+    /// Returns the length in bytes, 1 to [`MAX_LEN`].
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// The descriptor to hand to others.
+    /// Returns the descriptor to pass to others.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Address of the first byte in this process; page-aligned.
+    /// Returns the address of the first byte in this process; it is page-aligned.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
 
-    /// The first byte, for C programs, which answer for their own accesses. Valid until the region is dropped.
+    /// Returns a pointer to the first byte for C programs, which are responsible for their own accesses. It is valid
+    /// until the region is dropped.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// All bytes, for who copies to them by atomics, or leaves it to the C library, as [`copy`] does. Words are to be whole there too.
+    /// Returns all bytes, for copies by atomics or by the C library as in [`copy`]. Such copies must also write aligned
+    /// words atomically.
     #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
-        // SAFETY: they are within the mapping, which lives as long as `self`, and are not accessed as anything else: see `copy`.
+        // SAFETY: the bytes are within the mapping, which lives as long as `self`, and are accessed only as `copy`
+        // describes.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
-    /// Fills `to` from `offset` on. Parts of eight or four bytes that are naturally aligned in the region are read as
-    /// a whole; what was written before them is visible after.
+    /// Fills `to` from `offset` on. Naturally aligned parts of eight or four bytes are read atomically. Writes
+    /// published before them are visible afterwards.
     ///
     /// # Errors
     /// When any byte is outside the region.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.at(offset, to.len())?;
-        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`; all
-        // others access them as `copy` says.
+        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`. All other accesses
+        // are as `copy` describes.
         unsafe { copy::load(at, to) };
         Ok(())
     }
 
-    /// Copies `from` to `offset` on. Parts of eight or four bytes that are naturally aligned in the region are written
-    /// as a whole, the last of them last: who reads it sees all that was written before.
+    /// Copies `from` to `offset` on. Naturally aligned parts of eight or four bytes are written atomically, the last
+    /// one last: a reader that sees it sees all earlier writes.
     ///
     /// # Errors
     /// When any byte is outside the region.
@@ -176,25 +180,26 @@ impl Region {
         Ok(())
     }
 
-    /// A descriptor to hand to others that is not a copy of this one: so [`Region::reclaim`] knows when nobody has it any more.
+    /// Returns a descriptor to pass to others. It is a separate open file, not a duplicate, so that [`Region::reclaim`]
+    /// can detect when all holders are gone.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn share(&self) -> Result<OwnedFd, RegionError> {
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("open shared memory anew"))
     }
 
-    /// Gives its memory back, if nobody has it any more with whom it was [shared](Region::share), as descriptor or as mapping: then
-    /// all of it is zeroes, and allocated anew where somebody writes. Says whether it did. Never waits for others: who has it could
-    /// have whoever frees its memory wait for as long as he likes.
+    /// Releases the memory if no holder of a [shared](Region::share) descriptor or mapping is left. The region then
+    /// reads as zeroes, and writes allocate memory again. Returns whether the memory was released. Never waits for
+    /// others: a holder could otherwise block the release for any time.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn reclaim(&self) -> Result<bool, RegionError> {
         let lease = self.share()?;
-        // Whoever opens it while it is leased, by a path that it kept (`O_PATH`), waits, and this process is told; by a signal that it
-        // ignores, and not by SIGIO, which would end it.
+        // An open of the file by a kept path (`O_PATH`) blocks while the lease is held, and signals this process.
+        // SIGURG is ignored by default; SIGIO would end the process.
         fcntl(&lease, F_SETSIG, libc::SIGURG).map_err(failed("choose a signal for shared memory"))?;
         match fcntl(&lease, libc::F_SETLEASE, libc::F_WRLCK) {
             Ok(()) => {}
@@ -206,7 +211,7 @@ impl Region {
         Ok(true)
     }
 
-    /// The address of `len` bytes at `offset`.
+    /// Returns the address of `len` bytes at `offset`.
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
         let end = offset.checked_add(len as u64);
         match usize::try_from(offset) {
@@ -219,17 +224,17 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: this is the mapping of `from_fd`, unmapped once; nothing borrowed from `self` outlives it. An error
-        // is impossible for a whole mapping, and nothing could be done about it.
+        // is impossible for a whole mapping, and could not be handled.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// asm-generic/fcntl.h.
+/// Command of fcntl(2) from asm-generic/fcntl.h.
 const F_SETSIG: c_int = 10;
 
-/// What fcntl(2) of rustix has not.
+/// Calls fcntl(2) with commands that rustix lacks.
 fn fcntl(fd: &OwnedFd, command: c_int, argument: c_int) -> rustix::io::Result<()> {
-    // SAFETY: the commands that it is called with take a number.
+    // SAFETY: all commands used here take a number.
     match unsafe { libc::fcntl(fd.as_raw_fd(), command, argument) } {
         -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
         _ => Ok(()),
@@ -272,17 +277,17 @@ mod tests {
         drop(copy);
         assert!(!shared.reclaim().expect("told") && is_there());
         let (start, len) = (theirs.start, theirs.len);
-        // SAFETY: `theirs` is not used any more; its mapping stays.
+        // SAFETY: `theirs` is not used again; its mapping stays.
         drop(unsafe { std::ptr::read(&raw const theirs.fd) });
         std::mem::forget(theirs);
         assert!(!shared.reclaim().expect("told") && is_there(), "somebody has it mapped");
-        // SAFETY: the mapping is nobody's.
+        // SAFETY: nothing else uses the mapping.
         unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.expect("it is there");
         let path = format!("/proc/self/fd/{}", shared.fd.as_raw_fd());
         let reads = std::fs::File::open(&path).expect("it may be read");
         assert!(!shared.reclaim().expect("told") && is_there(), "somebody reads it");
         drop(reads);
-        // A path alone is no way to hold its memory.
+        // A path alone must not count as a holder of the memory.
         let known = rustix::fs::open(path, OFlags::PATH, Mode::empty()).expect("a path");
         assert!(shared.reclaim().expect("told") && !is_there());
         fill();
@@ -292,7 +297,7 @@ mod tests {
         assert!(shared.reclaim().expect("told") && !is_there());
     }
 
-    /// Another mapping of the same memory.
+    /// Makes another mapping of the same memory.
     fn peer(region: &Region) -> Region {
         let fd = region.fd().try_clone_to_owned().expect("a descriptor");
         Region::from_fd(fd, region.len()).expect("a region")

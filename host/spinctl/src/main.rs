@@ -16,7 +16,7 @@ use args::{Args, Command, InstallArgs};
 use clap::Parser;
 use libspin::{Client, Compat, Install, MAX_BLOB, What};
 
-/// What went wrong, for people.
+/// Errors reported to the user.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{}: {source}", path.display())]
@@ -42,7 +42,7 @@ enum Error {
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough.
+        // The reader of our output has closed the pipe.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("spinctl: {error}");
@@ -61,7 +61,7 @@ fn run(args: &Args) -> Result<(), Error> {
                 let id = find(&mut spind, wanted)?;
                 request.replaces = Some(id);
                 if install.name.is_none() {
-                    // Who asks for it by its name does so again.
+                    // A context that is replaced by name keeps its name, so that the same command works again.
                     request.name = name(&mut spind, id)?.unwrap_or(request.name);
                 }
             }
@@ -102,7 +102,7 @@ fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says which rules of a new context are another's, which comes first and gets those packets.
+/// Prints which rules of a new context also belong to an earlier context, which gets those packets.
 fn warn_of_others(spind: &mut Client, id: u32) {
     let contexts = spind.contexts().unwrap_or_default();
     let Some(place) = contexts.iter().position(|context| context.context == id) else { return };
@@ -116,7 +116,7 @@ fn warn_of_others(spind: &mut Client, id: u32) {
     }
 }
 
-/// Shows the events that are there, and those that come as long as the context is there.
+/// Prints the pending events; with `follow`, also new ones until the context is removed.
 fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
     let mut events = spind.events(context)?;
     let mut places = HashMap::new();
@@ -136,7 +136,7 @@ fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
         if !follow {
             return Ok(());
         }
-        // What is told last is there before the context is gone.
+        // The last events are written before the context is removed.
         while !events.wait(Duration::from_secs(1)) {
             if name(spind, context)?.is_none() && !events.wait(Duration::ZERO) {
                 eprintln!("spinctl: context {context} is gone");
@@ -146,8 +146,8 @@ fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
     }
 }
 
-/// The function and line of a fault's pc, to be printed behind it, as spind knows them of the context's latest faults; those that are
-/// known already are not asked for again.
+/// Returns function and line of a fault's pc, to be printed after the fault, taken from spind's list of the context's
+/// latest faults. Known places are not requested again.
 fn place<'p>(spind: &mut Client, context: u32, pc: u32, places: &'p mut HashMap<u32, String>) -> &'p str {
     if !places.contains_key(&pc) {
         let contexts = spind.contexts().unwrap_or_default();
@@ -157,7 +157,7 @@ fn place<'p>(spind: &mut Client, context: u32, pc: u32, places: &'p mut HashMap<
     places.entry(pc).or_default()
 }
 
-/// What a context is called, if it is there; nothing where it cannot be known.
+/// Returns a context's name; `None` if the context does not exist.
 fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
     match spind.contexts() {
         Err(libspin::Error::Refused(_)) => Ok(Some(String::new())),
@@ -165,7 +165,7 @@ fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
     }
 }
 
-/// Writes a piece of host memory to standard output.
+/// Writes a range of host memory to standard output.
 fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), Error> {
     let end = length.map_or(host.len().max(offset), |length| offset.saturating_add(length));
     if offset > host.len() || end > host.len() {
@@ -183,7 +183,7 @@ fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), 
     Ok(())
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let [one, other] = [one, other].map(|path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok());
     one.is_some() && one == other
@@ -191,13 +191,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    // One more than spind takes, so that a file that never ends is known for too long.
+    // One byte more than spind accepts, so that an endless file is recognised as too long.
     let read = fs::File::open(path).and_then(|file| file.take(MAX_BLOB as u64 + 1).read_to_end(&mut bytes));
     read.map_err(|source| Error::File { path: path.to_path_buf(), source })?;
     if bytes.len() > MAX_BLOB { Err(Error::TooLong { path: path.to_path_buf() }) } else { Ok(bytes) }
 }
 
-/// What `spinctl install` asks of spind: the context outlives this process.
+/// Makes the request of `spinctl install`: the context outlives this process.
 fn request(args: &InstallArgs) -> Install {
     let stem = args.image.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Install {
@@ -226,11 +226,11 @@ fn request(args: &InstallArgs) -> Install {
     }
 }
 
-/// The id of a context named by id or, where no context has that id, by name.
+/// Returns the id of a context given by id or, if no context has that id, by name.
 fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
     let id = wanted.parse().ok();
     let contexts = match (spind.contexts(), id) {
-        // Ids can do without a list.
+        // An id can be used without listing the contexts.
         (Err(libspin::Error::Refused(_)), Some(id)) => return Ok(id),
         (contexts, _) => contexts?,
     };

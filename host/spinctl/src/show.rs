@@ -1,4 +1,4 @@
-//! Printing for people, and as JSON for programs.
+//! Output as text, and as JSON for programs.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use libspin::{
 };
 use serde::Serialize;
 
-/// Prints what came of a capture.
+/// Prints the result of a replay.
 pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
     let Replayed { arrived, unmatched, too_long, too_short, sent } = replayed;
     let unmatched = if *unmatched > 0 { format!(" ({unmatched} matched no context)") } else { String::new() };
@@ -24,7 +24,7 @@ pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints `list`.
+/// Prints the output of `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
     if json {
         return as_json(out, &contexts);
@@ -46,7 +46,7 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
     Ok(())
 }
 
-/// Prints `stats`.
+/// Prints the output of `stats`.
 pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<()> {
     writeln!(out, "nic: {}", stats.nic)?;
     counters(out, &stats.nic_counters, |name| nic_meaning(name).filter(|_| explain))?;
@@ -68,12 +68,12 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
     Ok(())
 }
 
-/// Prints anything for programs.
+/// Prints a value as JSON.
 pub fn as_json(out: &mut impl Write, all: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", serde_json::to_string_pretty(all)?)
 }
 
-/// Prints `capabilities`.
+/// Prints the output of `capabilities`.
 pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io::Result<()> {
     if json {
         return as_json(out, all);
@@ -125,7 +125,7 @@ fn guarantees(out: &mut impl Write, all: &Guarantees) -> io::Result<()> {
     writeln!(out, "{:<22} {clock}", "cycle counter")
 }
 
-/// A size in the largest unit of which it is a whole number.
+/// Formats a size in the largest unit of which it is a whole number.
 fn bytes(size: impl Into<u64>) -> String {
     let size = size.into();
     let whole =
@@ -133,7 +133,7 @@ fn bytes(size: impl Into<u64>) -> String {
     whole.map_or_else(|| format!("{size} B"), |(unit, shift)| format!("{} {unit}", size >> shift))
 }
 
-/// How a context's handlers are run, in words.
+/// Describes how a context's handlers are run.
 fn how(run: &RunInfo) -> String {
     let RunInfo { engine, abi, checks, isolation, placement, watchdog_us, weight, full, hpus, verdicts, .. } = run;
     let RunInfo { instruction_limit, message_timeout_us, doorbell_us, .. } = run;
@@ -149,7 +149,7 @@ fn how(run: &RunInfo) -> String {
     )
 }
 
-/// `h`, `p`, `c` for the handlers an image has.
+/// Formats the handlers of an image as `h`, `p`, `c`.
 fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }
@@ -203,7 +203,7 @@ mod tests {
         assert!(shown.contains("longest frame          1514 B") && shown.contains("page, bit"), "{shown}");
     }
 
-    /// A fault as a spind says it that knows nothing of source lines.
+    /// A fault as reported by a spind that does not know source lines.
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",
         "fault": {"cause": "load-access", "pc": 4096, "address": 0}}"#;
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn counters_are_explained_when_asked_for() {
-        // One that this spinctl does not know, too.
+        // Includes a counter that this spinctl does not know.
         let counters = vec![("faults".to_owned(), 3), ("faulty".to_owned(), 4), ("messages".to_owned(), 0)];
         let told = |explain| stats_of(context(counters.clone(), Vec::new()), explain);
         let lines: Vec<_> = told(true).lines().map(|line| line.trim().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The ELF side of loading: headers and segments, checked before anything is allocated by their numbers.
+//! Parsing of ELF headers and segments, which are checked before any allocation that depends on them.
 //!
 //! Offsets and counts are read through the `object` crate, which never reads outside the slice it was given.
 

@@ -22,14 +22,15 @@ struct Key {
     options: Options,
 }
 
-/// The translations in use. Threads may share it.
+/// Translations in use, keyed by their input: code is translated once, and all users share the result. Threads may
+/// share the cache.
 #[derive(Debug, Default)]
 pub struct Translations {
     known: Known<Key, Translation>,
 }
 
 impl Translations {
-    /// The translation of `source`: the one in use, or a new one.
+    /// Returns the translation of `source`: the one in use, or a new one.
     ///
     /// # Errors
     /// See [`TranslateError`].

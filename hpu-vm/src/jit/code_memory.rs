@@ -20,16 +20,16 @@ const ARENA: usize = 256 << 20;
 const GRAIN: usize = 16 << 10;
 const GRAINS: usize = ARENA / GRAIN;
 
-/// Why there is no executable memory.
+/// Reason why executable memory cannot be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeMemoryError {
     /// The reservation is used up.
     #[error("{asked} bytes of code: the {ARENA} bytes for translated code are used up")]
     Full {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         asked: usize,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("memory for translated code: {0}")]
     System(Errno),
 }

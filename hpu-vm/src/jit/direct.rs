@@ -22,21 +22,22 @@ pub(super) const LENGTHS: RangeInclusive<u32> = 4..=64;
 /// Where those begin in host memory, so that no word there is written in halves.
 pub(super) const ALIGNMENT: usize = 8;
 
-/// What translated code knows of host memory and packet, and what it did. Part of the [state](super::State).
+/// State of translated code about host memory and the packet, and the copies made. Part of the [state](super::State).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Direct {
-    /// Copies that the device has not been told of. Apart from their bytes: what is written in two pieces and read in one takes longer.
+    /// Number of copies that the device has not been told of. Kept apart from their bytes: a value that is written in
+    /// two pieces and read in one takes longer.
     pub copies: u64,
-    /// The first byte of host memory,
+    /// Address of the first byte of host memory in this process.
     pub host: *mut u8,
-    /// how many there are,
+    /// Length of host memory in bytes.
     pub len: usize,
-    /// the address by which commands name it,
+    /// Address of host memory in commands.
     pub address: u64,
-    /// and at how many multiples of [`ALIGNMENT`] from there on a copy may begin, whatever its length.
+    /// Number of multiples of [`ALIGNMENT`] from there on at which a copy of any length may begin.
     pub places: u64,
-    /// Bytes of those copies.
+    /// Number of bytes of those copies.
     pub bytes: u64,
     /// What copies most of each.
     memcpy: Memcpy,

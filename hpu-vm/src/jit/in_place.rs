@@ -1,8 +1,9 @@
-//! Handlers that read the packet where it arrived: it is in no window in L1 until some task looks at it there otherwise, and need not be copied.
+//! Handlers that read the packet where it arrived. The packet is in no L1 window until a task accesses it there in
+//! another way, and need not be copied.
 //!
-//! Each read finds out whether it is of the packet, which costs some instructions. That is worth it for those of headers, and for
-//! [rows](super::rows), which are as many instructions whether they are long or short; not for what reads a packet piece by piece in a loop. Who
-//! writes to the packet in L1 wants a copy of it.
+//! Each read checks whether it belongs to the packet, which costs some instructions. The check is worthwhile for reads
+//! of headers, and for [rows](super::rows), whose number of instructions does not depend on their length. It is not
+//! worthwhile for loops that read a packet word by word. Writing to the packet in L1 requires a copy of it.
 
 use spin_abi::map::PACKET_WINDOW;
 

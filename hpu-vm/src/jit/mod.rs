@@ -1,21 +1,23 @@
-//! The translator: handlers to machine code through Cranelift, at the speed of C on the host.
+//! The translator: compiles handlers to machine code through Cranelift, which then runs at the speed of C on the host.
 //!
-//! What it makes means what [`crate::interp`] says; where something is not worth translating, translated code leaves for the
-//! interpreter and the task ends there. In the order of the work:
-//! * [`plan`]: which instructions are reached, calls inlined.
-//! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
-//! * [`pointers`]: what most likely points into the packet; [`in_place`]: who reads it where it arrived.
-//! * [`commands`]: where nobody reads what was stored of a command.
+//! Translated code has the semantics of [`crate::interp`]. Where translation is not worthwhile, the code exits to the
+//! interpreter, and the task ends there. The modules in the order of the work:
+//! * [`plan`]: reachable instructions, with calls inlined.
+//! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; bounds of values; accesses that
+//!   share a check.
+//! * [`pointers`]: registers that most likely point into the packet; [`in_place`]: handlers that read the packet where
+//!   it arrived.
+//! * [`commands`]: stored command words that nothing reads.
 //! * [`polls`]: loops that wait.
-//! * [`totals`]: what loops add up; [`rows`]: words next to each other, several at a time.
+//! * [`totals`]: sums of loops; [`rows`]: adjacent words that are added several at a time.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
-//! * [`translation`]: compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
-//! * [`cache`]: one translation for all who run the same code.
-//! * [`options`]: what a translation is for.
+//! * [`translation`]: compilation; [`code_memory`], [`sites`]: executable memory and the map from code to instructions.
+//! * [`cache`]: one translation shared by all users of the same code.
+//! * [`options`]: options of a translation.
 //! * [`slot`], [`bounds`]: an HPU's memory, its task's description, the exact bounds.
 //! * [`direct`]: copies to host memory without a call of the device.
-//! * [`state`], [`enter`], [`run`]: executing it.
+//! * [`state`], [`enter`], [`run`]: execution.
 
 mod accesses;
 mod bounds;

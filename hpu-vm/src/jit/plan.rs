@@ -1,12 +1,13 @@
-//! Which instructions a handler can reach, in which basic blocks: what is to be translated.
+//! The instructions that a handler can reach, in basic blocks: the input of the translation.
 //!
 //! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
-//! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of the first block
-//! unless that is long, so that most often only the beginning of a task leads to that one. What other functions the handler goes to in
-//! the end (`j`, where a call and a return would follow each other), if the image's symbols tell of them, is what it seldom does,
-//! most likely: that is translated [aside](Plan::sides). Recursion, and code that would grow too large,
-//! share one frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
-//! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
+//! comparison with a single return address. A jump to the handler's first instruction leads to a copy of the first
+//! block, unless that block is long. Most often only the beginning of a task then leads to the original. Functions that
+//! the handler leaves to by a tail jump (`j` in place of call and return), if the image's symbols name them, are most
+//! likely rarely executed. They are translated [aside](Plan::sides). Recursion, and code that would grow too large,
+//! share one frame whose returns may go to any of its calls. A plan may be incomplete without being wrong: the
+//! interpreter executes everything else, such as a jump to an address not contained in code or data, or code beyond the
+//! bounds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -41,12 +41,12 @@ const SLICE: u64 = 1 << 12;
 /// As how many a vector instruction counts for that.
 const VECTOR_WEIGHT: u64 = 32;
 
-/// Limits of a task; none of 0.
+/// Limits of a task; neither is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Microseconds: the task ends soon after.
+    /// Time limit in microseconds; the task ends soon after.
     pub time: Option<u64>,
-    /// Instructions, exactly; translations have to count them ([`super::Options::counting`]).
+    /// Exact instruction limit; requires a counting translation ([`super::Options::counting`]).
     pub instructions: Option<u64>,
 }
 
@@ -56,27 +56,28 @@ impl Limits {
     }
 }
 
-/// A task's code, and where it begins.
+/// A task's code and initial registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'t> {
-    /// For the interpreter.
+    /// Code for the interpreter.
     pub code: &'t Code,
-    /// `None`: the interpreter runs all of it.
+    /// Translated code; `None`: the interpreter runs the task.
     pub translation: Option<&'t Translation>,
-    /// First instruction.
+    /// Address of the first instruction.
     pub entry: u32,
-    /// Stack pointer.
+    /// Initial value of sp.
     pub sp: u32,
-    /// What a0 holds.
+    /// Initial value of a0.
     pub argument: u32,
-    /// What tp holds.
+    /// Initial value of tp.
     pub tp: u32,
-    /// Limits.
+    /// Time and instruction limits.
     pub limits: Limits,
-    /// It may be left where it waits for memory to change, for others to run: [`Exit::Parked`]. The clock says when; a task that has
-    /// a limit of instructions alone knows no clock, and is left as soon as it may be waiting.
+    /// Whether the task may be parked where it waits for memory to change, so that others run: [`Exit::Parked`]. The
+    /// watchdog decides when. A task with an instruction limit alone has no watchdog and is parked as soon as it may be
+    /// waiting.
     pub may_park: bool,
-    /// Where it may copy its packet without that the [device](Device::copied) is asked.
+    /// Host memory to which the task may copy its packet without a call of the [device](Device::copied).
     pub host: Option<HostBytes<'t>>,
 }
 
@@ -90,32 +91,33 @@ impl Executor {
     /// Prepares this thread.
     ///
     /// # Errors
-    /// See [`TrapError`]: a thread has one executor at a time.
+    /// See [`TrapError`]: a thread has at most one executor at a time.
     pub fn new() -> Result<Self, TrapError> {
         Ok(Self { watchdog: Watchdog::new()? })
     }
 
-    /// Starts the thread that looks for tasks that run too long, on whatever thread; says whether there is one. The first executor of the
-    /// process does that too, so this is for who gives up `CAP_SYS_NICE` before: without it, each thread has a timer for that.
+    /// Starts the monitor thread, which watches the tasks of all threads; returns whether it runs. The first executor
+    /// of the process starts it too, so only a process that drops `CAP_SYS_NICE` earlier needs this call. Without the
+    /// monitor, each thread uses a timer.
     #[must_use]
     pub fn start_monitor() -> bool {
         trap::has_monitor()
     }
 
-    /// Looks for tasks of other threads that run too long, where nobody has a core to spare for that: for a thread between two tasks, which
-    /// does so again in the time that is returned, or some microseconds later. Without it all such are ended too, but that takes one of
-    /// the threads 3 % of its time.
+    /// Checks other threads' tasks against their time limits, for machines without a spare core for the monitor. A
+    /// thread calls this between two tasks, and again after the returned time or some microseconds later. Without these
+    /// calls the limits are enforced too, but at a cost of 3 % of one thread's time.
     #[must_use]
     pub fn look_at_others(&self) -> Duration {
         Duration::from_nanos(self.watchdog.look_at_others())
     }
 
-    /// This thread sleeps now: others are not to rely on its [looks](Executor::look_at_others).
+    /// Marks this thread as sleeping: other threads must not rely on its [checks](Executor::look_at_others).
     pub fn rest(&self) {
         self.watchdog.rest();
     }
 
-    /// Has `run` run tasks like `task` in `slot`, with `device`: one, or many in a row.
+    /// Lets `run` execute tasks like `task` in `slot`, with `device`: a single one, or many consecutively.
     #[inline]
     pub fn bind<D: Device, R>(
         &self,
@@ -169,13 +171,14 @@ impl Executor {
         self.bind(slot, task, device, |bound| bound.run(packet))
     }
 
-    /// Goes on with a parked task: see [`Bound::resume`].
+    /// Resumes a parked task: see [`Bound::resume`].
     pub fn resume<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
         self.bind(slot, task, device, |bound| bound.resume(packet))
     }
 }
 
-/// A slot, prepared for tasks of one handler, and attended to. Lent only: who has it cannot forget to end it.
+/// A slot that is prepared for tasks of one handler and watched. It is only lent to a closure, so that its end cannot
+/// be skipped.
 pub struct Bound<'b, D> {
     /// Its pointers are of the slot, which is borrowed as long.
     parts: BoundParts<'b>,
@@ -206,7 +209,7 @@ struct BoundParts<'b> {
 }
 
 impl<D: Device> Bound<'_, D> {
-    /// Describes the next task to it: see [`Slot::describe`].
+    /// Writes the next task's description: see [`Slot::describe`].
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
         // SAFETY: the place is the slot's own, which is borrowed, and one that is copied to at once; no task runs.
@@ -219,7 +222,7 @@ impl<D: Device> Bound<'_, D> {
         }
     }
 
-    /// How many bytes of a packet are likely to be looked at: see [`PacketWindows::copied`].
+    /// Returns the number of packet bytes that are likely to be accessed: see [`PacketWindows::copied`].
     #[must_use]
     pub fn looked_at(&self, in_l1: usize) -> usize {
         let in_place = self.parts.entry.map_or(0, |entry| entry.in_place as usize).min(in_l1);
@@ -227,7 +230,7 @@ impl<D: Device> Bound<'_, D> {
         unsafe { &*self.parts.slot }.packet_windows().map_or(0, |windows| windows.copied(in_l1).max(in_place))
     }
 
-    /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].
+    /// Sets the number of bytes of the packet window that the next tasks may access: see [`Slot::set_packet_len`].
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`].
@@ -242,13 +245,13 @@ impl<D: Device> Bound<'_, D> {
         }
     }
 
-    /// Tells the device of [copies](Device::copied) that earlier tasks made, before it forgets what they did.
+    /// Reports [copies](Device::copied) of earlier tasks to the device, before it resets its state of them.
     pub fn tell_of_copies(&mut self) {
         // SAFETY: as in `device`.
         unsafe { (*self.parts.state).tell_of_copies(&mut *self.device) };
     }
 
-    /// The tasks' device, between two of them.
+    /// Borrows the tasks' device between two tasks.
     #[inline]
     pub const fn device(&mut self) -> &mut D {
         // SAFETY: `bind` was lent it for as long as this lives, and tasks, which follow the same pointer, run while `self` is
@@ -256,7 +259,7 @@ impl<D: Device> Bound<'_, D> {
         unsafe { &mut *self.device }
     }
 
-    /// What the last task's handler returned: see [`Slot::result`].
+    /// Returns the return value of the last task's handler: see [`Slot::result`].
     #[must_use]
     #[inline]
     pub const fn result(&self) -> u32 {
@@ -264,16 +267,15 @@ impl<D: Device> Bound<'_, D> {
         unsafe { (*self.parts.state).hart.get(Reg::A0) }
     }
 
-    /// Runs a task until it ends or is parked. In the latter case [`Bound::resume`] goes on with it, before any other task
-    /// runs in the slot. `packet` is what the windows show, see
-    /// [`crate::memory::Space::offer`].
+    /// Runs a task until it ends or is parked. A parked task must be resumed by [`Bound::resume`] before any other task
+    /// runs in the slot. `packet` is the content of the windows, see [`crate::memory::Space::offer`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
         if self.does_return(Some(packet), |_, _| {}) { Exit::Returned } else { self.exit() }
     }
 
-    /// Describes a task and runs it, for those who look at handlers that returned most of all: says whether this one did. If not,
-    /// [`Bound::exit`] says how the task ended. Without a packet the windows stay as they are.
+    /// Describes and runs a task, and returns whether its handler returned; this call is optimised for handlers that
+    /// do. Otherwise [`Bound::exit`] returns the outcome. Without a packet the windows are unchanged.
     #[inline(always)]
     pub fn returns<const N: usize>(
         &mut self,
@@ -319,7 +321,7 @@ impl<D: Device> Bound<'_, D> {
         self.exit() == Exit::Returned
     }
 
-    /// How the last task ended whose handler did not [return](Bound::returns).
+    /// Returns the outcome of the last task whose handler did not [return](Bound::returns).
     #[must_use]
     #[inline]
     pub const fn exit(&self) -> Exit {
@@ -327,8 +329,8 @@ impl<D: Device> Bound<'_, D> {
         unsafe { (*self.parts.state).ended }
     }
 
-    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
-    /// again as soon as it is found to wait.
+    /// Resumes the parked task with its remaining limits; the time while it was parked does not count. The task is
+    /// parked again as soon as it is found waiting.
     pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
         // SAFETY: as in `run`.
         unsafe { self.parts.resume::<D>(packet) }

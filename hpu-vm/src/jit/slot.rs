@@ -15,7 +15,7 @@ use crate::inst::Reg;
 use crate::memory::{Begun, PacketWindows, Space, SpaceError};
 use crate::view::{RegionKind, View};
 
-/// What lies at the top of a task's stack: the task registers, and `handler_args_t`, which a0 points at.
+/// Content of the top of a task's stack: the task registers, and `handler_args_t`, to which a0 points.
 #[derive(Clone, Debug)]
 #[repr(C, align(32))]
 pub struct TaskBlock {
@@ -23,7 +23,7 @@ pub struct TaskBlock {
 }
 
 impl TaskBlock {
-    /// The block of a stack window that ends at guest address `stack_end`, for an HPU.
+    /// Makes the block of an HPU for a stack window that ends at guest address `stack_end`.
     #[must_use]
     pub const fn new(stack_end: u32, hpu_gid: u32, cluster: u32, hpu: u32) -> Self {
         let mut words = [0; TASK_BLOCK as usize / 4];
@@ -33,7 +33,7 @@ impl TaskBlock {
         Self { words }
     }
 
-    /// Sets a task register, given by its offset in the driver page; others are left alone.
+    /// Sets a task register, given by its offset in the driver page; other offsets are ignored.
     pub const fn set(&mut self, register: u32, value: u32) {
         if let Some(index) = Self::index(register) {
             self.words[index] = value;
@@ -148,7 +148,7 @@ pub struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// A slot of HPU `id` with everything mapped that its tasks may touch.
+    /// Makes a slot of HPU `id`; `space` maps everything that its tasks may access.
     #[must_use]
     pub fn new(id: u32, mut space: Space) -> Self {
         let mut state = Box::new(State::new(id));
@@ -186,7 +186,7 @@ impl Slot {
         Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
     }
 
-    /// Sets how many bytes of the packet window in L1 the next tasks may touch.
+    /// Sets the number of bytes of the packet window in L1 that the next tasks may access.
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`].
@@ -202,11 +202,11 @@ impl Slot {
         Ok(())
     }
 
-    /// Writes a task's description to the top of the stack: `block`, with other values for some of its registers (offset
-    /// in the driver page, value). Not done when the layout has no place for it.
+    /// Writes a task's description to the top of the stack: `block`, with other values for some of its registers
+    /// (offset in the driver page, value). Nothing is written if the layout has no place for it.
     ///
-    /// Set what changes from task to task here rather than in the block: a processor is slow to copy what was
-    /// written, in smaller pieces, just before.
+    /// Pass values that change from task to task in `other` rather than setting them in the block: copying bytes that
+    /// were just written in smaller pieces is slow (store forwarding fails).
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
         if !self.block.is_null() {
@@ -216,7 +216,7 @@ impl Slot {
         }
     }
 
-    /// Has a packet, or as much of it as tasks are shown, in the window in L1 before one looks at it there.
+    /// Copies a packet, or as much of it as tasks may see, to the window in L1 before a task accesses it there.
     pub fn show_in_l1(&self, packet: &[u8]) {
         if let Some(windows) = self.packet_windows() {
             windows.show_in_l1(packet);
@@ -229,7 +229,7 @@ impl Slot {
         if at_once() { self.block } else { ptr::null_mut() }
     }
 
-    /// The packet's windows, if there are some.
+    /// Returns the packet's windows, if the space has some.
     #[inline]
     pub fn packet_windows(&self) -> Option<&PacketWindows> {
         self.space.packet()
@@ -265,46 +265,46 @@ impl Slot {
         self.space.offer(packet, begun, |_, view| run(view))
     }
 
-    /// Its memory.
+    /// Returns the slot's memory.
     #[must_use]
     pub const fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The exact bytes of it.
+    /// Returns the view of the slot's exact bytes.
     pub const fn view(&mut self) -> &mut View<'static> {
         self.space.view()
     }
 
-    /// Does something with the view while `packet` is in the windows: see [`Space::offer`].
+    /// Calls a function with the view while `packet` is in the windows: see [`Space::offer`].
     pub fn offer<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
         self.with_packet(packet, Begun::Now, task)
     }
 
-    /// What the handler returned, in a0: after a task that ended with [`crate::Exit::Returned`], of the interpreter or of a
-    /// translation that keeps it ([`super::Options::result`]). Else it means nothing.
+    /// Returns the handler's return value in a0. It is valid after a task that ended with [`crate::Exit::Returned`] in
+    /// the interpreter or in a translation that stores it ([`super::Options::result`]).
     #[must_use]
     #[inline]
     pub const fn result(&self) -> u32 {
         self.state.hart.get(Reg::A0)
     }
 
-    /// Its registers, as the last task left them: all of them only after a task of the interpreter or of a translation
-    /// that keeps them.
+    /// Returns the registers that the last task left. All of them are valid only after a task of the interpreter or of
+    /// a translation that keeps them up to date.
     #[must_use]
     pub const fn hart(&self) -> &Hart {
         &self.state.hart
     }
 
-    /// The same, to be changed between tasks: the next one clears whatever it does not keep.
+    /// Borrows the registers for changes between tasks; the next task clears most of them, see [`Hart::begin`].
     pub const fn hart_mut(&mut self) -> &mut Hart {
         let hart = &mut self.state.hart;
         hart.use_vectors();
         hart
     }
 
-    /// Whether a task was ended because its translation took a device for memory: it wants one that does not
-    /// ([`super::Options::any_device`]).
+    /// Whether a task was ended because its translation took a device for memory. It needs one with
+    /// [`super::Options::any_device`].
     #[must_use]
     pub fn device_touched(&self) -> bool {
         self.state.device_touched.load(Relaxed) != 0

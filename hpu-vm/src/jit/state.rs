@@ -1,4 +1,4 @@
-//! What translated code and the code around it share: one [`State`] per HPU slot.
+//! State shared by translated code and the code around it: one [`State`] per HPU slot.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -14,26 +14,27 @@ use crate::hart::Hart;
 use crate::interp::Exit;
 use crate::memory::{Layout, Shown};
 
-/// How translated code ended, in [`State::exit`] unless the handler returned: that is what the code itself says.
+/// Reason why translated code was left, in [`State::exit`]. A return of the handler is reported by the code itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Left {
-    /// None yet did anything but return.
+    /// The handler returned, as in every task so far.
     Returned = 0,
-    /// It read the doorbell.
+    /// The handler read the doorbell.
     Finished = 1,
-    /// It was ended: see the fault fields.
+    /// The handler was ended: see the fault fields.
     Faulted = 2,
-    /// The interpreter goes on at `hart.pc` with `hart.x`, and what is known at the [exit](super::enter::Exits) [`State::resume`].
+    /// The interpreter continues at `hart.pc` with `hart.x` and the values known at the [exit](super::enter::Exits)
+    /// [`State::resume`].
     Interpret = 3,
-    /// It waits: it is to be called again, and goes on at resume point [`State::resume`].
+    /// The handler waits. Another call continues at resume point [`State::resume`].
     Parked = 4,
-    /// It waits, and the interpreter is to go on, as after [`Left::Interpret`].
+    /// The handler waits, and the interpreter continues, as after [`Left::Interpret`].
     Waiting = 5,
 }
 
-/// What the watchdog wants of a task: one word, of which a task that begins looks at all. Written by its thread and that one's signal
-/// handlers.
+/// Requests of the watchdog to a task: one word, so that a starting task checks all of them at once. Written by the
+/// task's thread and that thread's signal handlers.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Wanted(AtomicU64);
@@ -41,135 +42,138 @@ pub struct Wanted(AtomicU64);
 impl Wanted {
     const END: u64 = 1;
     const YIELD: u64 = 1 << 32;
-    /// Offset of 32 bits that are not zero when the task is to leave where it waits.
+    /// Offset of 32 bits that are not zero when the task must park where it waits.
     pub const YIELD_AT: usize = if cfg!(target_endian = "little") { 4 } else { 0 };
 
     const fn nothing() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Nothing is wanted of the task that begins.
+    /// Clears all requests for a starting task.
     pub fn clear(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// The task is to end at the next chance.
+    /// Requests the task to end at the next opportunity.
     pub fn end(&self) {
         self.0.fetch_or(Self::END, Relaxed);
     }
 
-    /// Whether it is to end.
+    /// Whether the task must end.
     #[inline]
     pub fn ends(&self) -> bool {
         self.0.load(Relaxed) & Self::END != 0
     }
 
-    /// Others wait for this thread: a task that waits for something is to leave.
+    /// Requests a task that waits to park, since other tasks wait for this thread.
     pub fn leave(&self) {
         self.0.fetch_or(Self::YIELD, Relaxed);
     }
 
-    /// Whether it is to leave when it waits.
+    /// Whether the task must park when it waits.
     pub fn leaves(&self) -> bool {
         self.0.load(Relaxed) & Self::YIELD != 0
     }
 }
 
-/// Registers, device and outcome of the task that runs. Translated code addresses its fields by their offsets, signal
-/// handlers write its fault.
+/// Registers, device and outcome of the running task. Translated code accesses the fields by their offsets; signal
+/// handlers write the fault.
 #[derive(Debug)]
 #[repr(C)]
 pub struct State {
-    /// The registers; in translated code they live in host registers and are written here when it is left for the
-    /// interpreter, but for those whose values are known at its [exit](super::enter::Exits).
+    /// Registers of the hart. Translated code keeps them in host registers and writes them here when it exits to the
+    /// interpreter. Those whose values are known at its [exit](super::enter::Exits) are not written.
     pub hart: Hart,
     /// Host address of guest address 0.
     pub base: *mut u8,
-    /// What sp holds when a task begins.
+    /// Initial value of sp of a task.
     pub sp: u32,
-    /// What tp holds then.
+    /// Initial value of tp of a task.
     pub tp: u32,
-    /// A [`Left`], of the last task whose handler did not return.
+    /// [`Left`] value of the last task whose handler did not return.
     pub exit: u32,
     /// [`Cause::code`] of the fault.
     pub cause: u32,
-    /// Its instruction.
+    /// Address of the faulting instruction.
     pub fault_pc: u32,
-    /// Its address.
+    /// Address of the faulting access.
     pub fault_address: u32,
-    /// Value of [`Hart::retired`] at which the task is over its limit, for translations that count.
+    /// Value of [`Hart::retired`] at which the task exceeds its limit, for translations that count.
     pub limit: u64,
-    /// What the watchdog wants of the task.
+    /// Requests of the watchdog to the task.
     pub wanted: Wanted,
-    /// Nanoseconds that a task may take; of the largest number, for ever.
+    /// Time limit of a task in nanoseconds; the largest number means no limit.
     pub time_limit: u64,
-    /// Where to go on, 0 at the handler's first instruction; of code that was left for the interpreter, its
+    /// Resume point; 0 is the handler's first instruction. After an exit to the interpreter: its
     /// [exit](super::enter::Exits).
     pub resume: u32,
-    /// Not zero: the task has touched a device where its translation expected memory.
+    /// Non-zero when the task has accessed a device where its translation expected memory.
     pub device_touched: AtomicU32,
     /// Guest address of the task registers.
     pub task_base: u32,
     /// Guest address of the own cluster's L1, whose alias is at `L1_ALIAS`.
     pub l1_base: u32,
-    /// Bytes of it.
+    /// Size of the own cluster's L1 in bytes.
     pub l1_size: u32,
-    /// Guest address of the packet in L1, less than zero,
+    /// Negated guest address of the packet in L1; 0 if there is none.
     pub packet: i64,
-    /// and where it is read.
+    /// Location where the packet in L1 is read.
     pub shown: Shown,
     /// Exact bounds by page, for exact checks: see [`super::bounds`].
     pub bounds: *const u32,
     /// The view of the memory behind `base`.
     pub view: *mut c_void,
-    /// That memory, for signal handlers.
+    /// Layout of the memory, for signal handlers.
     pub layout: *const Layout,
-    /// What translated code lies at a host address, for signal handlers.
+    /// Returns the translated code at a host address, for signal handlers.
     pub lookup: fn(usize) -> Option<Site>,
     /// The device.
     pub device: *mut c_void,
-    /// What translated code calls: there once a task was bound to run.
+    /// Functions that translated code calls; set once a task was bound to run.
     pub calls: MaybeUninit<Calls>,
-    /// The function for what the handler seldom does, if it has one.
+    /// Function of the handler's rarely executed part, if it has one.
     pub aside: *const c_void,
     /// Copies to host memory.
     pub direct: Direct,
-    /// Not zero: the watchdog may set `yield_wanted`.
+    /// Non-zero when the watchdog may request the task to park.
     pub may_park: u32,
-    /// What was left of `time_limit` when the task was parked.
+    /// Remaining part of `time_limit` when the task was parked.
     pub time_left: u64,
-    /// How the last task ended that did not return from translated code. Here, so that who runs tasks in a row carries nothing along for it.
+    /// Outcome of the last task that did not return from translated code. Stored here, so that running many tasks in a
+    /// batch carries no value for it.
     pub ended: Exit,
 }
 
-/// Functions of the host. Results are negative when the task is to be left: see [`super::run`].
+/// Host functions called by translated code. A negative result means that the task must be left: see [`super::run`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Calls {
-    /// A load from a device: state, address, width to the value.
+    /// Loads from a device: (state, address, width) to the value.
     pub load: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
-    /// A store to a device: state, address, width, value to 0.
+    /// Stores to a device: (state, address, width, value) to 0.
     pub store: unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64,
-    /// Issues the command in the hart's registers: state to its handle.
+    /// Issues the command in the hart's registers: (state) to its handle.
     pub issue: unsafe extern "C" fn(*mut State) -> i64,
-    /// Issues a send: state, the command words that it has to its handle.
+    /// Issues a send: (state, the five command words) to its handle.
     pub send: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
-    /// The same when all of its words but these are zero: state, address in NIC memory, length to its handle.
+    /// Issues a send whose other words are zero: (state, address in NIC memory, length) to its handle.
     pub send_plain: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
-    /// Issues a copy of which the host is not told: as `send`.
+    /// Issues a copy that is from host memory, or whose direction is not known at translation: (state, the five command
+    /// words) to its handle.
     pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
-    /// The same to host memory: without the word that says so.
+    /// Issues a copy to host memory: (state, the command words without the direction) to its handle.
     pub dma_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
-    /// The same when nobody asks for the handle: it is an address where the device was not asked, or null, which are not negative either.
+    /// Issues a copy to host memory whose handle is unused. If the device is not called, the result is an address or
+    /// null, neither of which counts as negative.
     pub copy_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> *mut c_void,
-    /// An `ecall`, with a0 to a7 in the hart: 0.
+    /// Executes an `ecall`, with a0 to a7 in the hart: (state) to 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
-    /// A vector instruction, with what it reads in the hart: its encoding to 0.
+    /// Executes a vector instruction, with its inputs in the hart: (state, encoding) to 0.
     pub vector: unsafe extern "C" fn(*mut State, u32) -> i64,
 }
 
 impl State {
-    /// State of HPU `id`, not yet attached to memory.
+    /// Makes the state of HPU `id`, not yet attached to memory.
     #[must_use]
     pub const fn new(id: u32) -> Self {
         Self {

@@ -33,21 +33,21 @@ const MAX_LOOPS: usize = 40;
 /// Functions begin at cache lines.
 const ALIGNMENT: usize = 64;
 
-/// Why an image was not translated.
+/// Reason why an image was not translated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranslateError {
-    /// This machine is not one that code can be generated for.
+    /// Code cannot be generated for this machine.
     #[error("no code can be generated for this machine: {0}")]
     Host(String),
-    /// Cranelift refused.
+    /// Cranelift refused the function.
     #[error("translating the code at {entry:#010x}: {reason}")]
     Code {
-        /// The handler's first instruction.
+        /// Address of the handler's first instruction.
         entry: u32,
-        /// What was wrong.
+        /// Error text.
         reason: String,
     },
-    /// There is no memory for it.
+    /// Executable memory cannot be allocated.
     #[error(transparent)]
     Memory(#[from] CodeMemoryError),
 }
@@ -66,23 +66,23 @@ pub struct Translation {
     copies: bool,
 }
 
-/// How large a translation is.
+/// Size of a translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Guest instructions, copies for inlined calls included.
+    /// Guest instructions, including copies for inlined calls.
     pub instructions: usize,
     /// Bytes of host code.
     pub bytes: usize,
 }
 
-/// What is translated: code, where it is entered, and which addresses of it data hold.
+/// Input of a translation.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'c> {
-    /// The code.
+    /// Decoded code of the image.
     pub code: &'c Code,
-    /// First instructions of the handlers.
+    /// Addresses of the handlers' first instructions.
     pub entries: &'c [u32],
-    /// Addresses of code that data of the image hold: where computed jumps may go.
+    /// Code addresses contained in the image's data: possible targets of computed jumps.
     pub taken: &'c BTreeSet<u32>,
 }
 
@@ -111,8 +111,7 @@ impl Translation {
         Ok(Self { _memory: memory, entries, options, size, needs_registers, waits, copies: compiler.copies })
     }
 
-    /// The code Cranelift makes of the handler at `entry`, in words, for the machine `triple` names: for those
-    /// who want to look at it.
+    /// Returns Cranelift's disassembly of the handler at `entry` for the machine that `triple` names, for inspection.
     ///
     /// # Errors
     /// See [`TranslateError`].
@@ -154,13 +153,13 @@ impl Translation {
         self.needs_registers
     }
 
-    /// How it was translated.
+    /// Returns the options of the translation.
     #[must_use]
     pub const fn options(&self) -> Options {
         self.options
     }
 
-    /// How large it is.
+    /// Returns the size of the translation.
     #[must_use]
     pub const fn size(&self) -> Size {
         self.size

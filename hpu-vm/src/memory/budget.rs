@@ -1,5 +1,5 @@
-//! Mappings that guests may take of those that Linux allows a process (`vm.max_map_count`): whoever asks for one more than that is
-//! refused wherever it is, the allocator and starting threads among them.
+//! Budget for guests of the mappings that Linux allows a process (`vm.max_map_count`). A process at that limit is
+//! refused every further mapping, including those of the allocator and of new threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;

@@ -19,9 +19,9 @@ use super::{Access, Region, SpaceError, Window, failed};
 use crate::device::is_device;
 use crate::view::{Places, RegionKind};
 
-/// Unmapped bytes below guest address 0: negative offsets from it end here.
+/// Unmapped bytes below guest address 0, for negative offsets.
 pub const GUARD_BELOW: usize = PAGE as usize;
-/// Unmapped bytes behind the last guest address.
+/// Unmapped bytes above the last guest address.
 pub const GUARD_ABOVE: usize = 1 << 16;
 /// Bytes of guest memory.
 const GUEST: usize = 1 << 32;
@@ -214,7 +214,7 @@ pub(crate) enum Refused {
     Fault(Cause),
 }
 
-/// Guest memory as translated code sees it. A [`Space`](super::Space) makes it.
+/// Guest memory as accessed by translated code, made by a [`Space`](super::Space).
 #[derive(Debug)]
 pub struct Layout {
     reservation: Arc<Reservation>,
@@ -236,7 +236,7 @@ impl Layout {
         })
     }
 
-    /// Host address of guest address 0.
+    /// Returns the host address of guest address 0.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.reservation.at(0).cast()

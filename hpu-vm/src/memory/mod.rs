@@ -1,15 +1,16 @@
-//! Guest memory that translated code reaches by plain loads and stores.
+//! Guest memory that translated code accesses by plain loads and stores.
 //!
 //! * [`region`]: bytes that can be mapped in several places.
 //! * [`window`]: a part of a region, accessed safely while others write it.
-//! * [`near`]: the one that was copied from last.
-//! * [`packet`]: the packet in L1 and L2, copied only for those who look at it.
-//! * [`layout`]: 4 GiB of reserved addresses with regions mapped into them, and what an access outside of them means.
+//! * [`near`]: the window of the last copy.
+//! * [`packet`]: the packet in L1 and L2, copied only for tasks that access it.
+//! * [`layout`]: 4 GiB of reserved addresses with regions mapped into them, and the meaning of accesses outside of
+//!   these.
 //! * [`space`]: a layout and the [`View`](crate::View) of the same memory.
 //!
-//! Guest address `a` is at `base + a`. Guards of [`GUARD_BELOW`] and [`GUARD_ABOVE`] bytes lie around the 4 GiB, and
-//! neither the first nor the last guest page is ever mapped: so an access of `a` plus a signed 12-bit offset faults
-//! where the wrapped 32-bit address would. Nothing is ever mapped executable.
+//! Guest address `a` is at `base + a`. Guards of [`GUARD_BELOW`] and [`GUARD_ABOVE`] bytes surround the 4 GiB, and
+//! neither the first nor the last guest page is ever mapped. An access of `a` plus a signed 12-bit offset therefore
+//! faults where the wrapped 32-bit address would. Nothing is ever mapped executable.
 
 mod budget;
 pub(crate) mod layout;
@@ -33,7 +34,7 @@ use rustix::io::Errno;
 
 use crate::view::{RegionKind, ViewError};
 
-/// What a task may do with mapped memory.
+/// Permissions of a task on mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loads.
@@ -42,80 +43,80 @@ pub enum Access {
     Write,
 }
 
-/// Why there is no space, or a region is not in it.
+/// Reason why a space cannot be made, or a region cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
-    /// As many as the process may have.
+    /// The process has its maximum number of spaces.
     #[error("{0} address spaces of handlers are in use: no more are allowed")]
     TooMany(usize),
-    /// A region of no bytes, or of more than guest memory has.
+    /// The region is empty, or larger than guest memory.
     #[error("a region has 1 byte to 4 GiB, not {0} bytes")]
     Length(usize),
-    /// The part asked for is not in the region.
+    /// The requested part is not in the region.
     #[error("{len} bytes at offset {offset:#x} are not within a region of {region} bytes")]
     Outside {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u32,
-        /// Bytes.
+        /// Size in bytes.
         len: u32,
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         region: usize,
     },
-    /// Guest address and offset differ within their page, so no page can show the one at the other.
+    /// Guest address and offset differ modulo the page size, so the pages cannot be mapped.
     #[error("{kind:?} at {base:#010x} cannot show offset {offset:#x} of its region: they differ within the page")]
     Misaligned {
-        /// What was to be mapped.
+        /// Kind of the range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the range.
         base: u32,
-        /// The offset.
+        /// Offset in the region.
         offset: u32,
     },
     /// The first and the last page stay unmapped.
     #[error("{kind:?} at {base:#010x}, {len} bytes long, reaches the first or last page of guest memory or beyond")]
     Reserved {
-        /// What was to be mapped.
+        /// Kind of the range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the range.
         base: u32,
-        /// Its length in bytes.
+        /// Length of the range in bytes.
         len: u32,
     },
-    /// A page shows other memory already.
+    /// A page is already mapped to other memory.
     #[error("{kind:?} at {base:#010x} shares a page with {other:?}, which is other memory")]
     Shared {
-        /// What was to be mapped.
+        /// Kind of the range.
         kind: RegionKind,
-        /// Its base.
+        /// Base of the range.
         base: u32,
-        /// What is there.
+        /// Kind of the mapped range.
         other: RegionKind,
     },
-    /// The alias window, or the one packet window in L2, is there already.
+    /// The alias window, or the L2 packet window, exists already.
     #[error("the {0} is mapped already")]
     Again(&'static str),
-    /// No range of this kind can have this length.
+    /// The length is not possible for any range of this kind.
     #[error("no {kind:?} can be {len} bytes long")]
     NoRoom {
-        /// The kind asked for.
+        /// Kind requested.
         kind: RegionKind,
-        /// The length asked for.
+        /// Length requested in bytes.
         len: u32,
     },
     /// The view refused the range.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// So many mappings are for guests, and all are taken.
+    /// All memory mappings reserved for guests are in use; the value is their number.
     #[error(
         "all {0} memory mappings for contexts are taken: remove some, have them ask for fewer HPUs, or raise vm.max_map_count"
     )]
     Mappings(usize),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {errno}")]
     System {
-        /// What was tried.
+        /// Operation attempted.
         what: &'static str,
-        /// Its answer.
+        /// Error of the system.
         errno: Errno,
     },
 }

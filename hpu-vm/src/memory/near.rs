@@ -1,4 +1,4 @@
-//! The window that was copied from last, so that the next copy, which is mostly from there too, need not look for it.
+//! The window of the last copy: the next copy mostly uses the same one and need not search for it.
 #![allow(unsafe_code, reason = "follows the pointer to a window's bytes, which it keeps mapped")]
 
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use std::ptr;
 use super::Window;
 use super::window::load;
 
-/// A window at hand, by the guest address of its first byte; at first none.
+/// A cached window with the guest address of its first byte; initially none.
 pub struct Near {
     base: Cell<u32>,
     len: Cell<u32>,

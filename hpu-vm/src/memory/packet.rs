@@ -1,13 +1,14 @@
-//! The packet's windows, in L1 and L2: few handlers look at both, and many at neither, so the packet is copied there by the
+//! The packet's windows in L1 and L2. Few handlers access both and many access neither, so the packet is copied by the
 //! first access.
 //!
-//! A frame is [offered](Offering) to the windows of an HPU for the time of one task. An access to one of them copies it in there, and
-//! the window remembers for good that its handlers use it: later frames are copied at once. Each is a copy of its own. What was
-//! written in L2 is copied back when the task ends, so that whoever has the frame next sees it changed; what was written in L1 is the
-//! task's alone. Until then nobody can tell the frame from a copy of it in L1, and translated code reads it [there](Shown).
+//! A frame is [offered](Offering) to the windows of an HPU for the duration of one task. An access to a window copies
+//! the frame into it, and the window permanently remembers that its handlers use it: later frames are copied at once.
+//! The two copies are independent. Changes in L2 are copied back when the task ends, so that they are visible to the
+//! frame's next user. Changes in L1 are private to the task. Until the first change the frame and a copy of it in L1
+//! are equal, and translated code reads the frame [in place](Shown).
 //!
-//! That a frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
-//! a frame that is gone.
+//! Only the offering thread knows that a frame is offered, so no view kept elsewhere can follow a pointer to a released
+//! frame.
 #![allow(unsafe_code, reason = "follows the pointer to a frame that is lent for the time of one call")]
 
 use std::cell::Cell;
@@ -106,15 +107,15 @@ impl PacketWindow {
     }
 }
 
-/// Where translated code reads the packet in L1: the frame, or the window once the packet is in it.
+/// Location where translated code reads the packet in L1: the frame, or the window once the packet is in it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Shown {
-    /// Host address of the packet, less the guest address that it has in L1.
+    /// Host address of the packet less its guest address in L1.
     pub base: AtomicPtr<u8>,
-    /// How many bytes of it are there; none when no frame is offered.
+    /// Number of readable bytes; 0 when no frame is offered.
     pub len: AtomicUsize,
-    /// At how many of these a word may begin.
+    /// Number of offsets at which a complete word can be read.
     pub words: AtomicUsize,
 }
 
@@ -122,12 +123,12 @@ pub struct Shown {
 static TO_NOBODY: Shown = Shown::nothing();
 
 impl Shown {
-    /// Nothing.
+    /// Makes a location without bytes.
     pub const fn nothing() -> Self {
         Self { base: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), words: AtomicUsize::new(0) }
     }
 
-    /// Shows so many bytes.
+    /// Sets the number of readable bytes.
     #[inline(always)]
     pub fn set_len(&self, len: usize) {
         self.len.store(len, Relaxed);
@@ -210,14 +211,14 @@ impl PacketWindows {
         self.used.load(Relaxed) & how != 0
     }
 
-    /// Whether any task read the packet in L2 so far.
+    /// Whether any task has read the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn read(&self) -> bool {
         self.is_used(READ)
     }
 
-    /// Whether any task wrote the packet in L2 so far.
+    /// Whether any task has written the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn written(&self) -> bool {
@@ -231,7 +232,8 @@ impl PacketWindows {
         }
     }
 
-    /// How many bytes of a frame are likely to be copied, by what was done with those before, when at most `in_l1` are shown in L1.
+    /// Returns the number of bytes of a frame that are likely to be copied, based on earlier frames, when at most
+    /// `in_l1` are visible in L1.
     #[must_use]
     #[inline]
     pub fn copied(&self, in_l1: usize) -> usize {
@@ -242,7 +244,7 @@ impl PacketWindows {
         }
     }
 
-    /// Whether there is one in L1.
+    /// Whether there is a window in L1.
     #[must_use]
     pub const fn has_l1(&self) -> bool {
         self.l1.is_some()
@@ -366,12 +368,12 @@ pub(crate) fn keep_in_l1() {
     }
 }
 
-/// When a task began that a frame is offered to.
+/// Start of a task to which a frame is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It is about to.
+    /// The task is about to begin.
     Now,
-    /// It was parked meanwhile.
+    /// The task was parked and is resumed.
     Before,
 }
 

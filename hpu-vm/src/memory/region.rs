@@ -1,4 +1,4 @@
-//! Shared memory: bytes in a memory file, so that several address spaces can show them.
+//! Shared memory: bytes in a memory file, so that several address spaces can map them.
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,8 +16,8 @@ use super::{SpaceError, failed};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
-/// Zeroed memory of whole pages, which [`Space`](super::Space)s map and [`Window`](super::Window)s access. It takes
-/// up room page by page, when they are first written.
+/// Zeroed memory of complete pages, which [`Space`](super::Space)s map and [`Window`](super::Window)s access. Each page
+/// is allocated on its first write.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -32,7 +32,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// `len` bytes of zeroes, rounded up to whole pages.
+    /// Makes `len` bytes of zeroes, rounded up to complete pages.
     ///
     /// # Errors
     /// [`SpaceError::Length`], [`SpaceError::Mappings`], [`SpaceError::System`].
@@ -53,8 +53,8 @@ impl Region {
         Ok(Arc::new(Self { start, len: bytes, file, _mapping: mapping }))
     }
 
-    /// The pages around `bytes` as they lie at guest address `base`: the first byte is at offset `base` modulo
-    /// [`PAGE`], zeroes are before and behind.
+    /// Makes the pages around `bytes` as they lie at guest address `base`. The first byte is at offset `base` modulo
+    /// [`PAGE`]; the bytes before and after are zero.
     ///
     /// # Errors
     /// As [`Region::new`].
@@ -66,7 +66,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Bytes, a multiple of [`PAGE`].
+    /// Returns the size in bytes, a multiple of [`PAGE`].
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub const fn len(&self) -> usize {
@@ -90,7 +90,7 @@ impl Region {
         Some(())
     }
 
-    /// Fills `to` from `offset`; `None` and no effect when not all of it is in the region.
+    /// Fills `to` from `offset`; `None` and no effect when the range is not in the region.
     #[must_use = "what is not there is not read"]
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Option<()> {

@@ -1,4 +1,4 @@
-//! The memory of an HPU slot: mapped for translated code, and as a view for everything else.
+//! Memory of an HPU slot: mapped for translated code, and as a view for all other accesses.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -11,14 +11,14 @@ use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
 use super::{Access, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
-/// Spaces that a process may have at a time, unless [`set_max_spaces`] says otherwise. Each takes 4 GiB of the 128 TiB
-/// of addresses that a process has; what they take of its mappings has a [limit](SpaceError::Mappings) of its own.
+/// Maximum number of spaces of a process, unless [`set_max_spaces`] sets another. Each takes 4 GiB of the process's 128
+/// TiB of addresses. Their mappings have a [limit](SpaceError::Mappings) of their own.
 pub const DEFAULT_MAX_SPACES: usize = 4096;
 
 static MAX: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_SPACES);
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets how many spaces the process may have at a time. Those there already stay.
+/// Sets the maximum number of spaces of the process. Existing ones stay.
 pub fn set_max_spaces(max: usize) {
     MAX.store(max, Relaxed);
 }
@@ -43,7 +43,7 @@ impl Drop for Seat {
 
 /// Guest memory: regions mapped at guest addresses, and the [`View`] of their exact bytes.
 ///
-/// Made once, off the packet path; a task changes no more than the packets' lengths.
+/// Made once, off the packet path; a task only changes the packets' lengths.
 #[derive(Debug)]
 pub struct Space {
     view: View<'static>,
@@ -56,7 +56,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Reserves the addresses; nothing is mapped.
+    /// Reserves the addresses without mapping anything.
     ///
     /// # Errors
     /// [`SpaceError::TooMany`], [`SpaceError::Mappings`], [`SpaceError::System`].
@@ -65,13 +65,13 @@ impl Space {
         Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _seat: seat })
     }
 
-    /// Shows `len` bytes at `offset` of `region` at `guest_base`. The view has exactly these bytes; translated code can
-    /// reach the rest of their pages too. A page can be of two ranges if both show the same memory in it, and then may
-    /// be written if one of them may. Nothing is done for no bytes.
+    /// Maps `len` bytes at `offset` of `region` at `guest_base`. The view contains exactly these bytes; translated code
+    /// can also access the rest of their pages. Two ranges may share a page if both map it to the same memory; it is
+    /// then writable if one of them is. Zero bytes have no effect.
     ///
     /// # Errors
-    /// See [`SpaceError`]. After a [`SpaceError::System`] nothing may run in the space any more; after another it is
-    /// as before.
+    /// See [`SpaceError`]. After a [`SpaceError::System`] nothing may run in the space; after other errors it is
+    /// unchanged.
     pub fn map(
         &mut self,
         kind: RegionKind,
@@ -97,15 +97,17 @@ impl Space {
         self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })
     }
 
-    /// Shows the packet window of L2 at `guest_base`, the start of a page: [`PACKET_WINDOW`] bytes that hold what [`Space::offer`] offers.
+    /// Maps the packet window of L2 at `guest_base`, the start of a page: [`PACKET_WINDOW`] bytes with the packet of
+    /// [`Space::offer`].
     ///
     /// # Errors
-    /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Mappings`] it may have a part of what was asked for.
+    /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Mappings`] a part of the window may be
+    /// mapped.
     pub fn map_l2_packet(&mut self, guest_base: u32) -> Result<(), SpaceError> {
         self.map_l2_packet_in(guest_base, &Region::new(PACKET_WINDOW as usize)?, 0)
     }
 
-    /// The same, with the window at `offset` of `region`: bytes that are zero and nobody else's.
+    /// Maps the packet window of L2 at `offset` of `region`, to zeroed bytes without another user.
     ///
     /// # Errors
     /// As [`Space::map_l2_packet`].
@@ -114,8 +116,8 @@ impl Space {
         self.map_windows(None, (guest_base, window))
     }
 
-    /// Shows the packet windows of both levels: `l1` and `l2` are the guest address of each, and where in `region` it is. In L1 tasks
-    /// have a copy of their own, of as many bytes as [`Space::set_len`] says of [`RegionKind::Packet`].
+    /// Maps the packet windows of both levels: `l1` and `l2` are the guest address of each and its offset in `region`.
+    /// In L1 tasks have a copy of their own, whose length [`Space::set_len`] sets for [`RegionKind::Packet`].
     ///
     /// # Errors
     /// As [`Space::map_l2_packet`].
@@ -167,8 +169,8 @@ impl Space {
         Ok(())
     }
 
-    /// Shows `size` bytes of the cluster's L1 at `cluster_l1_base` in the alias window too, whatever is or will be
-    /// mapped there. Both are multiples of a page.
+    /// Maps `size` bytes of the cluster's L1 at `cluster_l1_base` in the alias window too, including regions mapped
+    /// there later. Both are multiples of a page.
     ///
     /// # Errors
     /// As [`Space::map`]; a space has one alias.
@@ -178,14 +180,14 @@ impl Space {
         Ok(())
     }
 
-    /// Shows the task registers that lie at `task_guest_base` at their addresses in the driver page too, to the view:
-    /// translated code knows by itself.
+    /// Makes the task registers at `task_guest_base` visible to the view at their addresses in the driver page too.
+    /// Translated code handles this alias itself.
     pub fn set_task_alias(&mut self, task_guest_base: u32) {
         self.view.set_task_alias(task_guest_base);
         self.layout.take_places(self.view.places());
     }
 
-    /// Sets the length of the (first) range of a kind, up to the one it was mapped with.
+    /// Sets the length of the (first) range of a kind, at most the mapped length.
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`].
@@ -200,10 +202,10 @@ impl Space {
         Ok(())
     }
 
-    /// Runs a task for which `packet` is in the windows, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
-    /// It is copied to each when the task looks at it there, or at once when earlier ones did, and what is in L2 is back in `packet`
-    /// afterwards if it may have been changed. What a longer packet left behind it is cleared. One that was parked
-    /// [goes on](Begun::Before) with what it left in L1.
+    /// Runs a task with up to [`PACKET_WINDOW`] bytes of `packet` in the windows. The packet is copied to a window on
+    /// the task's first access there, or at once if earlier tasks accessed that window. After the task the L2 content
+    /// is copied back to `packet` if it may have been changed. Bytes left behind the packet by a longer one are
+    /// cleared. A parked task is [resumed](Begun::Before) with its own content in L1.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
     #[inline]
@@ -241,32 +243,33 @@ impl Space {
         self.packet.as_deref()
     }
 
-    /// Whether any task read the packet in L2 so far.
+    /// Whether any task has read the packet in L2 so far.
     #[must_use]
     pub fn l2_read(&self) -> bool {
         self.packet().is_some_and(PacketWindows::read)
     }
 
-    /// Whether any task wrote the packet in L2 so far: then a packet may differ from its frame while its task runs.
+    /// Whether any task has written the packet in L2 so far. If so, a packet may differ from its frame while its task
+    /// runs.
     #[must_use]
     pub fn l2_written(&self) -> bool {
         self.packet().is_some_and(PacketWindows::written)
     }
 
-    /// The exact bytes.
+    /// Returns the view of the exact bytes.
     #[inline]
     pub const fn view(&mut self) -> &mut View<'static> {
         &mut self.view
     }
 
-    /// What translated code runs on, and the view of the same memory.
+    /// Returns the layout that translated code uses, and the view of the same memory.
     pub const fn parts(&mut self) -> (&Layout, &mut View<'static>) {
         (&self.layout, &mut self.view)
     }
 
-    /// Host address of guest address 0. An access within 4 GiB, [`GUARD_BELOW`](super::GUARD_BELOW) bytes before and
-    /// [`GUARD_ABOVE`](super::GUARD_ABOVE) behind is to what is mapped there or ends as SIGSEGV, as long as the space
-    /// lives.
+    /// Returns the host address of guest address 0. Accesses within the 4 GiB, [`GUARD_BELOW`](super::GUARD_BELOW)
+    /// bytes before and [`GUARD_ABOVE`](super::GUARD_ABOVE) bytes after reach mapped memory or end as SIGSEGV, as long
+    /// as the space lives.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.layout.base()

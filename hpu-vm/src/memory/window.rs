@@ -1,9 +1,9 @@
-//! A part of a region, accessed while other threads, translated code among them, write it.
+//! A part of a region, accessed while other threads, including translated code, write it.
 //!
-//! Every byte is accessed by atomics of one, two, four or eight bytes, so a concurrent write gives old or new bytes,
-//! never undefined behaviour: the memory is outside of any Rust allocation, and LLVM, which defines what these accesses
-//! compile to, lets atomics of different sizes overlap and picks a written value for each byte (LangRef, "Memory Model
-//! for Concurrent Operations"). Naturally aligned accesses are whole, as RISC-V has it; misaligned ones are not.
+//! Every byte is accessed by atomics of one, two, four or eight bytes. A concurrent write therefore yields old or new
+//! bytes, never undefined behaviour. The memory is outside of any Rust allocation. LLVM defines what these accesses
+//! compile to; it lets atomics of different sizes overlap and picks a written value for each byte (LangRef, "Memory
+//! Model for Concurrent Operations"). Naturally aligned accesses are atomic, as in RISC-V; misaligned ones are not.
 #![allow(unsafe_code, reason = "accesses shared memory by pointer")]
 
 use std::ptr::NonNull;
@@ -17,8 +17,8 @@ use super::layout::Reservation;
 use super::{Access, Region};
 use crate::view::Checks;
 
-/// `len` bytes of a region from an offset on, and the pages they lie in. It keeps the region alive, and the addresses at which it is
-/// accessed.
+/// A part of a region: `len` bytes from an offset, and the pages that contain them. The window keeps the region and its
+/// host addresses alive.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// First byte of the first page.
@@ -43,7 +43,7 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// `None` when the bytes are not within the region, or more than its 32-bit offsets can name.
+    /// Makes a window. `None` when the bytes are not within the region, or do not fit its 32-bit offsets.
     #[must_use]
     pub fn new(region: &Arc<Region>, offset: u32, len: u32, access: Access) -> Option<Self> {
         let end = offset.checked_add(len)?;
@@ -69,19 +69,19 @@ impl Window {
         Self { pages, _reservation: Some(reservation.clone()), ..self }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the window is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What a task may do with it.
+    /// Returns the permissions of a task.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access

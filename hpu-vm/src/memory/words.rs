@@ -1,6 +1,6 @@
-//! Zeroed words of which only the pages that are written take memory, and which are the kernel's again when they are dropped.
+//! Zeroed words whose pages take memory only when written, and which return to the kernel when dropped.
 //!
-//! An allocator hands out again what it was given back, and then has to clear all of it.
+//! An allocator would reuse freed memory and then have to clear all of it.
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! The registers of interrupted code, where they tell about a fault.
+//! The registers of interrupted code that describe a fault.
 
 use libc::{c_void, ucontext_t};
 

@@ -1,11 +1,11 @@
-//! Signals that end tasks: memory faults of translated code, and the clock of those that run too long.
+//! Signals that end tasks: memory faults of translated code, and the time limit.
 //!
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
-//! looks at a thread's task from time to time. Both find the task by a thread-local pointer that is set while
-//! translated code may run, and leave it through the epilogue that the program counter's [`Site`] names. The watchdog leaves
-//! a program counter outside of translated bodies alone; what may fault is touched by bodies only.
+//! checks a thread's task from time to time. Both find the task by a thread-local pointer that is set while translated
+//! code may run. They leave the task through the epilogue that the program counter's [`Site`] names. The watchdog does
+//! nothing at a program counter outside of translated bodies; only bodies access memory that may fault.
 //!
-//! What runs in a handler neither allocates, locks, nor uses buffered I/O: only atomics, the mapping's own tables and
+//! Signal handlers neither allocate, lock, nor use buffered I/O. They use only atomics, the mapping's own tables and
 //! system calls.
 #![allow(unsafe_code, reason = "installs signal handlers, which follow the running thread's pointer to its task")]
 
@@ -133,10 +133,10 @@ impl Drop for Attending<'_> {
     }
 }
 
-/// Why signals cannot be handled.
+/// Reason why signals cannot be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrapError {
-    /// The kernel refused a handler.
+    /// The kernel refused a signal handler.
     #[error("cannot handle {signal}: error {errno}")]
     Handler {
         /// The signal's name.

@@ -1,10 +1,11 @@
-//! A thread that looks at the tasks of all others, so that none of these is interrupted while its tasks are short.
+//! A thread that checks the tasks of all others, so that threads with short tasks are never interrupted.
 //!
-//! An interrupt of a timer takes a thread 25 us in a virtual machine that was measured, so that ticks took 3 % of all time. The
-//! monitor has to come though all cores are busy: it has real-time priority. Where that is not allowed there is none, and each thread is
-//! looked at by its own timer. Where no core is left for it its looks cost one of the others as much as ticks; so where at least two
-//! threads have a core each, whoever is between two tasks [looks at all](Monitor::look_instead), and the monitor comes [rarely](RARELY), for
-//! the case that none of them is any more.
+//! A timer interrupt takes 25 us in the virtual machine that was measured, so timer ticks took 3 % of all time. The
+//! monitor must run even if all cores are busy, so it has real-time priority. Where that priority is not permitted
+//! there is no monitor, and each thread uses its own timer. Without a core of its own, the monitor's checks cost
+//! another thread as much as ticks. If at least two threads have a core each, a thread between two tasks therefore
+//! [checks all](Monitor::look_instead). The monitor then runs only [rarely](RARELY), as a backstop for the case that no
+//! thread does so.
 
 use std::ptr;
 use std::sync::atomic::AtomicBool;

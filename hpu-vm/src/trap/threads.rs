@@ -1,8 +1,9 @@
-//! The threads whose tasks are looked at, by the [monitor](super::monitor) or by each other.
+//! The threads whose tasks are checked, by the [monitor](super::monitor) or by each other.
 //!
-//! A look notes which task each thread is at; only who is at the same one at the next look is signalled, and its [watch](Watch) goes on
-//! from there with a timer of its own. Where the monitor has a core for itself it looks more often at who had a task that was too long: the
-//! next may be alike, and if not, whoever has it is not to be interrupted for that.
+//! A check records the current task of each thread. A thread that is at the same task at the next check is signalled,
+//! and its [watch](Watch) continues with a timer of its own. If the monitor has a core for itself, it checks a thread
+//! more often after a task that was too long. The next task may be similar, and if it is not, its thread must not be
+//! interrupted for that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,14 +1,16 @@
-//! The clock of running tasks: looks at them from time to time, on their thread.
+//! The time limit of running tasks: checks from time to time, on the tasks' thread.
 //!
-//! Starting a task is a plain store. The [`monitor`](super::monitor) signals a thread that is at the same task as [`Watch::again`] before;
-//! from then on a timer ticks, until it finds another task. Without a monitor the timer ticks every [`TICK`] while there are tasks, stops by
-//! itself after a tick at which nobody's are attended to, and is set again by who attends next. A look at a task for the first time
-//! notes the time; one that sees it `limit` later ends it. So a task ends between its limit and a tick later. One that is seen twice in a
-//! loop that waits is asked to let others go on; the second look comes [`SOON`]. One that may take no more than a tick is asked at the first
-//! look that interrupts it: who may be left is asked before it is ended.
+//! Starting a task is a plain store. The [`monitor`](super::monitor) signals a thread that is at the same task as at
+//! [`Watch::again`] before. From then on a timer ticks until it finds another task. Without a monitor the timer ticks
+//! every [`TICK`] while there are tasks. It stops by itself after a tick without a watched task, and is restarted when
+//! tasks are watched again. The first check that sees a task records the time; a check `limit` later ends it. A task
+//! therefore ends between its limit and one tick later. A task seen twice in a waiting loop is asked to park; the
+//! second check follows after [`SOON`]. A task with a limit of at most a tick is asked at the first check that
+//! interrupts it. A task that may park is asked to do so before it is ended.
 //!
-//! That a thread is kept from running, by others or by the host of a virtual machine, is not its task's doing. Its ticks are late
-//! then: each counts for no more than twice the time after which it was to come; and what the monitor tells counts by the thread's own time.
+//! Time during which a thread is preempted, by other threads or by the host of a virtual machine, is not its task's
+//! fault. Its ticks are late then, and each counts for at most twice its period. Checks by the monitor count the
+//! thread's own processor time.
 
 use std::cell::Cell;
 use std::fmt;

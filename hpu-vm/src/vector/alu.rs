@@ -1,4 +1,4 @@
-//! What an operation makes of one element.
+//! Element-wise arithmetic of vector operations.
 
 use crate::vector::inst::VectorOp;
 use crate::vector::vtype::Width;

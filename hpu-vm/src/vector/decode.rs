@@ -1,5 +1,5 @@
-//! Bits to vector instructions. Total: any bits give an instruction or `None`. What is reserved under some vtypes only
-//! is told when it is executed.
+//! Decoder of vector instructions. Total: any bits give an instruction or `None`. Encodings that are reserved only
+//! under some vtypes are detected at execution.
 
 use crate::inst::Reg;
 use crate::vector::inst::{
@@ -15,7 +15,7 @@ pub(super) const LOAD_FP: u32 = 0x07;
 /// Major opcode of vector stores.
 pub(super) const STORE_FP: u32 = 0x27;
 
-/// Decodes a 4-byte instruction; `None` when it is none of the vector subset.
+/// Decodes a 4-byte instruction; `None` when it is not in the vector subset.
 #[must_use]
 pub fn decode(bits: u32) -> Option<VectorInst> {
     match bits & 0x7f {

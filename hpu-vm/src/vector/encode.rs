@@ -1,4 +1,4 @@
-//! Vector instructions to bits: the inverse of the decoder.
+//! Encoder of vector instructions: the inverse of the decoder.
 
 use crate::inst::Reg;
 use crate::vector::decode::{LOAD_FP, OP_V, STORE_FP};
@@ -8,7 +8,7 @@ use crate::vector::inst::{
 use crate::vector::vtype::Width;
 
 impl VectorInst {
-    /// The 4-byte encoding. Numbers out of range are cut to the width of their field.
+    /// Returns the 4-byte encoding. Numbers out of range are truncated to the width of their field.
     #[must_use]
     pub const fn encode(self) -> u32 {
         match self {

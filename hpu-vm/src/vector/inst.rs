@@ -1,4 +1,4 @@
-//! Vector instructions: the list of arithmetic operations, and the parts an instruction of each kind has.
+//! Vector instructions: the list of arithmetic operations, and the fields of each kind of instruction.
 
 use crate::inst::Reg;
 use crate::vector::vtype::Width;
@@ -111,7 +111,7 @@ macro_rules! for_each_vector_op {
 
 macro_rules! define_vector_ops {
     ($($variant:ident $mnemonic:literal $major:ident $funct6:literal $shape:ident $signs:ident $operands:expr;)*) => {
-        /// An operation; what its operands are is told by its [`Shape`].
+        /// An operation; its [`Shape`] defines the operands.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum VectorOp {
@@ -119,10 +119,10 @@ macro_rules! define_vector_ops {
         }
 
         impl VectorOp {
-            /// Every operation, in the order of the list.
+            /// Every operation, in list order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The assembler's name without the suffix for its operands.
+            /// Returns the assembler mnemonic without the suffix for its operands.
             #[must_use]
             pub const fn mnemonic(self) -> &'static str {
                 match self { $(Self::$variant => $mnemonic,)* }
@@ -138,20 +138,20 @@ macro_rules! define_vector_ops {
                 match self { $(Self::$variant => $funct6,)* }
             }
 
-            /// What its operands are.
+            /// Returns the shape of the operands.
             #[must_use]
             pub const fn shape(self) -> Shape {
                 match self { $(Self::$variant => Shape::$shape,)* }
             }
 
-            /// How elements of vs2 and of the other source are extended: whether each is signed. Where the result does
-            /// not depend on it, unsigned.
+            /// Returns the extension of elements of vs2 and of the other source: whether each is signed. Unsigned where
+            /// the result does not depend on it.
             #[must_use]
             pub const fn signs(self) -> (bool, bool) {
                 match self { $(Self::$variant => signs::$signs,)* }
             }
 
-            /// The forms it comes in.
+            /// Returns the forms in which it exists.
             #[must_use]
             pub const fn operands(self) -> Operands {
                 use Operands::*;
@@ -178,7 +178,7 @@ pub(super) enum Major {
     Multiply,
 }
 
-/// What the other source may be, beside vs2: `V` a vector, `X` a scalar register, `I` a signed immediate of five bits,
+/// Kinds of the other source, besides vs2: `V` a vector, `X` a scalar register, `I` a signed immediate of five bits,
 /// `U` an unsigned one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the type's comment spells the letters out")]
@@ -190,13 +190,13 @@ pub enum Operands {
     XU,
     VXI,
     VXU,
-    /// None: its field holds this number, which selects the operation.
+    /// No other source: its field contains this number, which selects the operation.
     Unary(u32),
-    /// None: its field holds the number of registers less one.
+    /// No other source: its field contains the number of registers less one.
     Count,
 }
 
-/// What the operands of an operation are, by SEW unless told otherwise.
+/// Operands of an operation; elements have the width SEW unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// vd\[i\] = vs2\[i\] op source\[i\].
@@ -209,7 +209,7 @@ pub enum Shape {
     MaskLogic,
     /// vd of 2 × SEW, both sources of SEW.
     Widen,
-    /// The same, with vd as third source.
+    /// vd of 2 × SEW, both sources of SEW, with vd as third source.
     WidenAccumulate,
     /// vd and vs2 of 2 × SEW, the other source of SEW.
     WidenWide,
@@ -217,25 +217,25 @@ pub enum Shape {
     Narrow,
     /// vd\[0\] = vs1\[0\] op all of vs2.
     Reduce,
-    /// The same with vd and vs1 of 2 × SEW.
+    /// vd\[0\] = vs1\[0\] op all of vs2, with vd and vs1 of 2 × SEW.
     WidenReduce,
     /// vd\[i\] = vs2\[i\], extended from SEW / 2.
     Extend2,
     /// vd\[i\] = vs2\[i\], extended from SEW / 4.
     Extend4,
-    /// vd\[i\] = mask\[i\] ? source\[i\] : vs2\[i\]; always has the mask as operand.
+    /// vd\[i\] = mask\[i\] ? source\[i\] : vs2\[i\]; the mask is always an operand.
     Merge,
     /// vd\[i\] = source\[i\]; never masked.
     Move,
-    /// Elements of vs2 at other places in vd.
+    /// vd gets elements of vs2 in another order.
     Permute,
-    /// Whole registers, whatever the vtype.
+    /// Whole registers, independent of the vtype.
     MoveRegisters,
     /// rd = vs2\[0\], sign-extended.
     ElementToScalar,
     /// vd\[0\] = rs1.
     ScalarToElement,
-    /// rd = what is found among mask bits vs2.
+    /// rd = result of a search or count in the mask bits vs2.
     MaskToScalar,
     /// vd\[i\] = i.
     Index,
@@ -257,13 +257,13 @@ impl VReg {
     /// The mask register.
     pub const V0: Self = Self(0);
 
-    /// Register `number`, of which the lower five bits count: that is what an encoding holds.
+    /// Makes a register from the lower five bits of `number`, as in an encoding.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self((number & 31) as u8)
     }
 
-    /// The register's number, 0 to 31.
+    /// Returns the register number, 0 to 31.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 as u32
@@ -277,63 +277,64 @@ pub enum VectorInst {
     Configure(Configure),
     /// A load or store.
     Memory(Memory),
-    /// Anything else.
+    /// An operation on vector registers.
     Arithmetic(Arithmetic),
 }
 
 /// Sets `vl` and `vtype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configure {
-    /// Receives the new `vl`.
+    /// Destination of the new `vl`.
     pub rd: Reg,
-    /// AVL, the number of elements asked for.
+    /// AVL, the requested number of elements.
     pub length: Length,
-    /// The new `vtype`.
+    /// Source of the new `vtype`.
     pub vtype: NewType,
 }
 
-/// Where the number of elements asked for comes from (spec §6.2).
+/// Source of the requested number of elements (spec §6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Length {
     /// The value of a register.
     Register(Reg),
     /// A number below 32.
     Immediate(u32),
-    /// As many as there can be: rs1 is x0, rd is not.
+    /// The maximum (VLMAX): rs1 is x0, rd is not.
     Max,
-    /// `vl` as it is: rs1 and rd are x0.
+    /// The current `vl`: rs1 and rd are x0.
     Keep,
 }
 
-/// Where a new `vtype` comes from.
+/// Source of a new `vtype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NewType {
-    /// These bits: 11 of `vsetvli`, 10 of `vsetivli`. They may be illegal, which sets `vill`.
+    /// Immediate bits: 11 of `vsetvli`, 10 of `vsetivli`. They may be illegal, which sets `vill`.
     Immediate(u32),
     /// The value of a register: `vsetvl`.
     Register(Reg),
 }
 
-/// Loads or stores elements, or whole registers.
+/// A load or store of elements, or of whole registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
     /// Load or store.
     pub direction: Direction,
     /// First register loaded or stored.
     pub vd: VReg,
-    /// Holds the base address.
+    /// Register with the base address.
     pub rs1: Reg,
-    /// Where elements lie.
+    /// Placement of the elements.
     pub addressing: Addressing,
-    /// Width in the encoding: of the elements; for indexed accesses of the indices, whose data is of SEW.
+    /// Width in the encoding: width of the elements. For indexed accesses it is the width of the indices, and the data
+    /// have SEW.
     pub width: Width,
-    /// Fields of a segment, 1 to 8; for whole registers their number, 1, 2, 4 or 8.
+    /// Number of fields of a segment, 1 to 8; for whole registers their number, 1, 2, 4 or 8.
     pub fields: u32,
     /// Whether only elements whose bit in v0 is set are accessed.
     pub masked: bool,
 }
 
-/// Which way a memory access goes.
+/// Direction of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From memory.
@@ -342,21 +343,21 @@ pub enum Direction {
     Store,
 }
 
-/// Where the elements of a memory access lie.
+/// Placement of the elements of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addressing {
-    /// One after the other.
+    /// Consecutive elements.
     Unit,
-    /// A register's value in bytes from one to the next.
+    /// A constant stride in bytes, held by a register.
     Strided(Reg),
-    /// At offsets in bytes held by a vector.
+    /// Offsets in bytes, held by a vector.
     Indexed {
-        /// The offsets.
+        /// Vector with the offsets.
         vs2: VReg,
-        /// Whether the order of accesses is fixed; here it is the elements' order in any case.
+        /// Whether the order of accesses is fixed; this implementation always uses element order.
         ordered: bool,
     },
-    /// Whole registers, whatever `vl` and `vtype`.
+    /// Whole registers, independent of `vl` and `vtype`.
     Whole,
     /// The bytes of a mask of `vl` bits.
     Mask,
@@ -365,35 +366,35 @@ pub enum Addressing {
 /// An operation on vector registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arithmetic {
-    /// What to do.
+    /// Operation.
     pub op: VectorOp,
-    /// Destination; where the [`Shape`] has a scalar one, see [`Arithmetic::rd`].
+    /// Destination; for shapes with a scalar destination see [`Arithmetic::rd`].
     pub vd: VReg,
-    /// Second source in the encoding's numbering, first operand of the operation. v0 where the shape has none.
+    /// Second source in the encoding, first operand of the operation. v0 where the shape has none.
     pub vs2: VReg,
-    /// The other operand.
+    /// Other operand.
     pub source: Source,
-    /// Whether v0 is a mask. Then elements whose bit is clear are left as they are, except by [`Shape::Merge`].
+    /// Whether v0 is a mask. Elements whose bit is clear are then unchanged, except by [`Shape::Merge`].
     pub masked: bool,
 }
 
 impl Arithmetic {
-    /// The scalar destination.
+    /// Returns the scalar destination.
     #[must_use]
     pub const fn rd(&self) -> Reg {
         Reg::new(self.vd.number())
     }
 }
 
-/// The operand beside vs2.
+/// Operand besides vs2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// There is none.
+    /// No operand.
     None,
     /// vs1.
     Vector(VReg),
-    /// rs1, the same for every element.
+    /// rs1, for every element.
     Scalar(Reg),
-    /// The same for every element: -16 to 15, or 0 to 31; for whole-register moves their number.
+    /// Immediate for every element: -16 to 15, or 0 to 31; for whole-register moves their number.
     Immediate(i32),
 }

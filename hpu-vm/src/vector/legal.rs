@@ -1,8 +1,8 @@
-//! Which registers an instruction may name: alignment and overlap of groups (spec §3.4.2 and §5.2).
+//! Legal register operands: alignment and overlap of groups (spec §3.4.2 and §5.2).
 //!
-//! What these rules refuse is reserved by the spec and illegal here. That also keeps every group inside the register
-//! file, and lets operations work through elements in order: where a destination may overlap a source, no element is
-//! overwritten before it is read.
+//! Encodings that violate these rules are reserved by the spec and illegal here. The rules also keep every group inside
+//! the register file, and let operations process elements in order: where a destination may overlap a source, no
+//! element is overwritten before it is read.
 
 use crate::vector::inst::{Arithmetic, Shape, Source, VReg, VectorOp};
 use crate::vector::vtype::{Group, Vtype, Width};

@@ -3,14 +3,14 @@
 use crate::vector::inst::VReg;
 use crate::vector::vtype::{VILL, VLEN_BYTES, Vtype, Width};
 
-/// Vector registers, type and length, rounding mode and saturation flag. Registers of a group lie one after the other,
-/// so element i of a group is i elements from the start of its first register.
+/// Vector registers, type and length, rounding mode and saturation flag. Registers of a group are adjacent, so element
+/// i of a group is i elements from the start of its first register.
 ///
-/// Translated code reads and writes it where it lies: hence `repr(C)` and the alignment.
+/// Translated code accesses the fields in place: hence `repr(C)` and the alignment.
 #[derive(Clone, Debug)]
 #[repr(C, align(16))]
 pub struct VectorState {
-    /// Registers v0 to v31, elements little-endian.
+    /// Registers v0 to v31, with little-endian elements.
     pub v: [[u8; VLEN_BYTES as usize]; 32],
     /// Elements that an operation works on.
     pub(crate) vl: u32,
@@ -27,7 +27,7 @@ pub struct VectorState {
 }
 
 impl VectorState {
-    /// What a task begins with: registers zero, no elements, `vill`.
+    /// State at the start of a task: registers zero, no elements, `vill`.
     pub const NEW: Self =
         Self { v: [[0; VLEN_BYTES as usize]; 32], vl: 0, vtype: VILL, vxrm: 0, vxsat: 0, used: false };
 
@@ -40,13 +40,13 @@ impl VectorState {
         }
     }
 
-    /// The vector type; `None` under `vill`.
+    /// Returns the vector type; `None` under `vill`.
     #[must_use]
     pub const fn vtype(&self) -> Option<Vtype> {
         Vtype::from_bits(self.vtype)
     }
 
-    /// `vl`.
+    /// Returns `vl`.
     #[must_use]
     pub const fn vl(&self) -> u32 {
         self.vl

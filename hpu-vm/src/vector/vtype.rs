@@ -1,4 +1,4 @@
-//! Element widths and the vector type: how long the elements are and how many registers form a group.
+//! Element widths and the vector type: the width of elements and the number of registers in a group.
 
 use crate::vector::inst::VReg;
 
@@ -6,7 +6,7 @@ use crate::vector::inst::VReg;
 pub const VLEN_BYTES: u32 = 16;
 /// Width in bits of the widest element.
 const ELEN: u32 = 32;
-/// `vtype` of a hart whose vector type is illegal.
+/// Value of `vtype` when the vector type is illegal.
 pub const VILL: u32 = 1 << 31;
 
 /// Width of an element, narrowest first.
@@ -24,7 +24,7 @@ impl Width {
     /// Every width, narrowest first.
     pub const ALL: [Self; 3] = [Self::E8, Self::E16, Self::E32];
 
-    /// The width of `1 << log2` bytes.
+    /// Returns the width of `1 << log2` bytes.
     #[must_use]
     pub const fn from_log2(log2: u32) -> Option<Self> {
         match log2 {
@@ -35,31 +35,31 @@ impl Width {
         }
     }
 
-    /// Binary logarithm of the bytes.
+    /// Returns the binary logarithm of the size in bytes.
     #[must_use]
     pub const fn log2(self) -> u32 {
         self as u32
     }
 
-    /// Bytes: 1, 2 or 4.
+    /// Returns the size in bytes: 1, 2 or 4.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         1 << self.log2()
     }
 
-    /// Bits: 8, 16 or 32.
+    /// Returns the size in bits: 8, 16 or 32.
     #[must_use]
     pub const fn bits(self) -> u32 {
         8 << self.log2()
     }
 
-    /// Twice this width.
+    /// Returns twice this width.
     #[must_use]
     pub const fn doubled(self) -> Option<Self> {
         Self::from_log2(self.log2() + 1)
     }
 
-    /// This width divided by `1 << log2`.
+    /// Returns this width divided by `1 << log2`.
     #[must_use]
     pub const fn divided(self, log2: u32) -> Option<Self> {
         match self.log2().checked_sub(log2) {
@@ -68,7 +68,7 @@ impl Width {
         }
     }
 
-    /// `value` as an element of this width, sign-extended when `signed`, zero-extended otherwise.
+    /// Extends `value` as an element of this width: sign-extended when `signed`, zero-extended otherwise.
     #[must_use]
     pub const fn extend(self, value: u32, signed: bool) -> i64 {
         let unused = 32 - self.bits();
@@ -76,7 +76,7 @@ impl Width {
     }
 }
 
-/// A legal vector type, the part of `vtype` that execution depends on.
+/// A legal vector type, the part of `vtype` that affects execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vtype {
     /// SEW: width of an element.
@@ -86,7 +86,7 @@ pub struct Vtype {
 }
 
 impl Vtype {
-    /// The type that `vtype` encodes (spec §3.4); `None` for what is reserved or not supported, which sets `vill`.
+    /// Decodes `vtype` (spec §3.4); `None` for reserved and unsupported values, which set `vill`.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         // Bits 7:6 are tail and mask policy: both mean undisturbed here.
@@ -99,14 +99,14 @@ impl Vtype {
         }
     }
 
-    /// VLMAX: most elements that one operation works on, 2 to 128.
+    /// Returns VLMAX: the maximum number of elements of one operation, 2 to 128.
     #[must_use]
     pub const fn vlmax(self) -> u32 {
         (VLEN_BYTES << 3 >> self.sew.log2()) >> (3 - self.lmul)
     }
 
-    /// The registers of an operand with elements of `width`, as many of them as this type has: EMUL is
-    /// LMUL × EEW / SEW. `None` when that is out of range.
+    /// Returns the registers of an operand that has elements of `width` and the element count of this type: EMUL is
+    /// LMUL × EEW / SEW. `None` when EMUL is out of range.
     #[must_use]
     pub const fn group(self, width: Width) -> Option<Group> {
         let emul = self.lmul + width.log2().cast_signed() - self.sew.log2().cast_signed();
@@ -114,23 +114,23 @@ impl Vtype {
     }
 }
 
-/// The shape of one vector operand.
+/// Shape of one vector operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// EEW: width of its elements.
+    /// EEW: width of the operand's elements.
     pub width: Width,
     /// Binary logarithm of EMUL, -3 to 3.
     pub emul: i32,
 }
 
 impl Group {
-    /// Whole registers it takes, at least one.
+    /// Returns the number of registers, at least one.
     #[must_use]
     pub const fn registers(self) -> u32 {
         if self.emul < 0 { 1 } else { 1 << self.emul }
     }
 
-    /// Whether it may begin at that register.
+    /// Whether a group may begin at a register.
     #[must_use]
     pub const fn fits(self, first: VReg) -> bool {
         first.number().is_multiple_of(self.registers())

@@ -1,5 +1,5 @@
-//! `--compat fpspin`: messages are named as there, by the daemon's choice or a context's own. And what a connection may do with NIC
-//! memory.
+//! `--compat fpspin`: messages are identified as on FPsPIN, by the daemon's setting or a context's. Also a connection's
+//! access to NIC memory.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use libspin::{Abi, Client, Error, Install};
 
 use super::{exchange, handlers, spind, udp};
 
-/// A datagram with these bytes where FPsPIN has its message id.
+/// Makes a datagram with these bytes at the position of FPsPIN's message id.
 fn message(host: u8, id: [u8; 4]) -> Vec<u8> {
     udp(host, [4000, 9330], &[&[0x40, 0][..], &id, &[0; 12]].concat())
 }
 
-/// The queues that handlers of a context are told for messages of two senders that do not end, and how many messages there are.
+/// Returns the queues that handlers saw for unfinished messages of two senders, and the number of messages.
 fn queues(client: &mut Client, frames: &[Vec<u8>]) -> (Vec<u8>, usize) {
     let told = exchange(client, frames).iter().map(|sent| sent[42]).collect();
     let counted = client.stats().expect("statistics").contexts[0].counters.clone();
@@ -51,7 +51,7 @@ fn ids_of_different_senders_collide_as_there() {
         assert!(spind.ctl_ok(&["list"]).contains("key: fpspin"));
         assert_eq!(queues(&mut client, &frames), (vec![3, 3, 3, 15, 0], 0), "four bits of the id");
     }
-    // Neither a key of one's own nor handlers of another machine have anything to do with it.
+    // Neither a context's own key nor handlers of another ABI are affected.
     let compat = spind(folder.path(), &["--compat", "fpspin"]);
     let mut client = Client::connect(compat.socket()).expect("spind listens");
     let file = fs::read(&image).expect("it was written");
@@ -87,7 +87,7 @@ fn memory_is_reached_by_who_installed_the_context_alone() {
     };
     let context = client.install(&install, &image).expect("installs");
     let id = context.id;
-    // Handler memory and each cluster's scratchpad, whole.
+    // Handler memory and each cluster's scratchpad, in full.
     let own = context.areas.handler_mem;
     assert_eq!(own.size, 8192);
     let machine = spin_abi::map::Machine::FPSPIN;
@@ -109,7 +109,7 @@ fn memory_is_reached_by_who_installed_the_context_alone() {
         client.read_memory(id, start, &mut read).expect("its own");
         assert_eq!(read, bytes, "what is refused writes nothing");
     }
-    // Code may be read; stacks and packets are tasks' own.
+    // Code may be read; stacks and packets belong to tasks and may not.
     let code = context.areas.handlers[1];
     client.read_memory(id, code.address, &mut [0; 4]).expect("code");
     assert!(client.write_memory(id, code.address, &[0; 4]).is_err());
@@ -121,7 +121,7 @@ fn memory_is_reached_by_who_installed_the_context_alone() {
         client.read_memory(id, own.address, &mut vec![0; 1 << 30]).is_err(),
         "nothing is allocated for what is not there"
     );
-    // Another connection's, and after the end.
+    // Another connection's context, and addresses beyond the end.
     let mut other = Client::connect(spind.socket()).expect("spind listens");
     let refused = other.read_memory(id, own.address, &mut [0; 1]);
     assert!(matches!(&refused, Err(Error::Refused(why)) if why.contains("not installed over this connection")));

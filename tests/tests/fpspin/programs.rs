@@ -9,16 +9,16 @@ use spin_tests::PATIENCE;
 use super::Language::{C, Cxx};
 use super::{Program, all_gone, compile, compiles, exchange, handlers, spind, udp};
 
-/// A constant or a member, and what the header says of it.
+/// Splits a line into a constant or member and the header's value of it.
 fn printed(line: &str) -> Option<(&str, &str)> {
     let at = line.find(|c: char| c == ' ' && !line.starts_with("struct")).or_else(|| {
-        // "struct type.member offset size"
+        // Format of a member: "struct type.member offset size".
         line.match_indices(' ').nth(1).map(|(at, _)| at)
     })?;
     Some((&line[..at], &line[at + 1..]))
 }
 
-/// What `pspin-abi.md` §5 and FPsPIN's register layout say, in words of their own: not taken from the library.
+/// Layout of `pspin-abi.md` §5 and of FPsPIN's registers, written independently of the library.
 const LAYOUT: &[(&str, &str)] = &[
     ("NUM_HPUS", "16"),
     ("PAGE_SIZE", "4096"),
@@ -78,7 +78,7 @@ fn the_header_says_the_same_in_c_and_in_cxx() {
         for (name, expected) in LAYOUT {
             assert_eq!(said.get(name), Some(expected), "{name} in\n{text}");
         }
-        // The library's rulesets are made of the header's rules.
+        // The library's rulesets consist of the header's rules.
         let rule = |name: &str| format!("{name} {}\n", said[name]);
         let [falsity, empty, ip] = ["false", "empty", "ip"].map(rule);
         let named = |name: &str, rules: [&str; 4]| {
@@ -139,9 +139,10 @@ fn a_program_answers_what_handlers_ask() {
         let spind = spind(folder.path(), options);
         let (program, image) =
             (compile("echo", language, shared, folder.path()), handlers("echo_handlers", folder.path()));
-        // Of seven flows on two clusters, so that one HPU's ids begin anew.
+        // Seven flows on two clusters, so that the ids of one HPU wrap around.
         let count = 600usize;
-        // The device that upstream's programs name, and an unmodified program's way to another spind.
+        // The device name that upstream's programs use, and the environment variable that redirects an unmodified
+        // program to another spind.
         let mut command = Command::new(program);
         command.arg("/dev/pspin0").arg(image).arg(count.to_string()).env("FPSPIN_SOCKET", spind.socket());
         let mut program = Program::start(&mut command);
@@ -205,7 +206,7 @@ fn programs_with_the_same_image_share_nothing() {
         assert_eq!(program.line(), "ports 1 and 2");
         program
     });
-    // The one that was there first has them all.
+    // The context installed first gets all packets.
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     assert_eq!(exchange(&mut client, &[udp(1, [4000, 1], &[0; 20]), udp(1, [4000, 2], &[0; 20])]).len(), 2);
     for (program, counted) in programs.iter_mut().zip(["20 of 2, 10.0", "0 of 0, 0.0"]) {

@@ -1,4 +1,4 @@
-//! A file by SLMP, from a host program to handlers and their host program, over a veth between two namespaces.
+//! A file transfer by SLMP from a host program to handlers and their host program, over a veth between two namespaces.
 
 use std::fs;
 use std::process::Command;
@@ -10,14 +10,14 @@ use super::Language::C;
 use super::common::{LINK, Link, NEAR, within};
 use super::{Program, compile, configuration, handlers};
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const FILE: usize = 100_000_000;
-/// Bytes of a message: the file is several, since a context has no more than 64 MiB of host memory unless the configuration says so.
+/// Size of a message in bytes. The file needs several, since a context has at most 64 MiB of host memory by default.
 const MESSAGE: usize = 8_000_000;
-/// Longest that the transfer may take. It is a bound on hanging, not a measure.
+/// Maximum duration of the transfer. The bound only detects a hang; it is not a performance limit.
 const BOUND: Duration = Duration::from_secs(300);
 
-/// Bytes that repeat nowhere near.
+/// Makes bytes without short-range repetition.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut word = || {
@@ -53,7 +53,7 @@ fn a_file_of_100_mb_arrives_as_it_was() {
         assert_eq!(receiver.line(), "ready");
         let sender = within(&link.far, || {
             let mut sending = Command::new(&send);
-            // The receiver may be kept off its core, or wait for its disk.
+            // The receiver may be preempted, or wait for its disk.
             sending.env("FPSPIN_SLMP_TIMEOUT_MS", BOUND.as_millis().to_string());
             Program::start(sending.arg(NEAR).arg(path("sent")).arg(MESSAGE.to_string()).args([window, threads]))
         });
@@ -63,7 +63,7 @@ fn a_file_of_100_mb_arrives_as_it_was() {
         let (received, said) = receiver.end(BOUND);
         assert!(received.success());
         let packets: usize = (0..FILE).step_by(MESSAGE).map(|at| MESSAGE.min(FILE - at).div_ceil(1462)).sum();
-        // And the empty one at the end.
+        // The empty message at the end is included.
         let messages = FILE.div_ceil(MESSAGE) + 1;
         assert_eq!(said, format!("{messages} messages in {} packets, {FILE} bytes\n", packets + 1));
         let compared = Command::new("cmp").arg(path("sent")).arg(path("received")).status().expect("cmp runs");

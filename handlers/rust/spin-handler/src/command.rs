@@ -1,38 +1,39 @@
-//! Commands: sending frames, moving bytes between NIC memory and host memory.
+//! Commands: sending frames, and copies between NIC memory and host memory.
 //!
-//! Issuing waits only while the HPU has as many commands in flight as it may have. Nobody needs to wait for a command: the engine
-//! holds the task's completion back until its commands are done. A refused command moves nothing and says why in its status.
+//! Issuing blocks only while the HPU has its maximum number of commands in flight. Waiting for a command is optional:
+//! the engine delays the task's completion until its commands are complete. A refused command moves nothing, and its
+//! status gives the reason.
 
 use crate::regs;
 
-/// Names a command of this task.
+/// Handle of a command of this task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a command may be refused: `wait` says so"]
 pub struct Command(u32);
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Complete, or so old that it is forgotten.
+    /// The command is complete, or too old to be known.
     Done,
-    /// Not complete yet.
+    /// The command is not complete yet.
     Pending,
-    /// The words name no command.
+    /// The command words are invalid.
     Malformed,
-    /// NIC memory that the context may not touch.
+    /// The context may not access the NIC memory.
     BadNicAddress,
-    /// Outside the context's host memory.
+    /// The address is outside the context's host memory.
     BadHostAddress,
-    /// Longer than a frame, or empty.
+    /// The length is zero or exceeds a frame.
     BadLength,
-    /// No transmit buffer came free in time.
+    /// No transmit buffer became free in time.
     NoBuffer,
-    /// Not carried out by this engine.
+    /// The engine does not implement the command.
     Unsupported,
 }
 
 impl Command {
-    /// Waits until the command is complete, and says how it ended.
+    /// Waits until the command is complete, and returns its outcome.
     pub fn wait(self) -> Status {
         regs::write(regs::COMMAND_WAIT, self.0);
         // The device may have written to memory.
@@ -47,7 +48,7 @@ impl Command {
         regs::read(regs::COMMAND_TEST) & 1 == 1
     }
 
-    /// How the command ended; known for the latest eight.
+    /// Returns the command's outcome; it is known for the latest eight commands.
     #[must_use]
     pub fn status(self) -> Status {
         regs::write(regs::COMMAND_STATUS, self.0);
@@ -63,11 +64,11 @@ impl Command {
         }
     }
 
-    /// For those who do not care how it ends; `spinctl stats` counts refused commands.
+    /// Ignores the outcome; `spinctl stats` counts refused commands.
     pub fn forget(self) {}
 }
 
-/// Issues the command of these words.
+/// Issues a command with the given words.
 pub(crate) fn issue(info: u32, words: &[u32]) -> Command {
     for (index, word) in words.iter().enumerate() {
         regs::write(regs::COMMAND_WORDS + 4 * index, *word);
@@ -80,10 +81,10 @@ pub(crate) fn issue(info: u32, words: &[u32]) -> Command {
     command
 }
 
-/// Sends bytes of NIC memory as one frame, Ethernet header first. Of the L2 packet it may be the buffer itself that leaves when
-/// the handler ends: changes that are made to it meanwhile go along.
+/// Sends bytes of NIC memory as one frame, Ethernet header first. Bytes of the L2 packet may be sent without a copy
+/// when the handler ends; changes made until then are then sent too.
 pub fn send(frame: &[u8]) -> Command {
     let [address, length] = [frame.as_ptr().expose_provenance() as u32, frame.len() as u32];
-    // No destination node and fid 0: a raw frame. Upper half 0: a NIC address.
+    // No destination node and fid 0 make a raw frame. An upper half of 0 makes the address a NIC address.
     issue(regs::INFO_SEND, &[0, 0, address, 0, length])
 }

@@ -1,9 +1,9 @@
-//! Printing, and the cycle counter. For finding faults: each character is a device access, and formatting takes some of the
-//! 32 KiB that an image has for code.
+//! Printing and the cycle counter, for debugging. Each character is a device access, and formatting code takes some of
+//! the 32 KiB of code that an image may have.
 
 use core::fmt;
 
-/// spind's log: a line is shown once it is complete.
+/// Writer to spind's log; a line appears once it is complete.
 pub struct Console;
 
 impl fmt::Write for Console {
@@ -13,26 +13,27 @@ impl fmt::Write for Console {
     }
 }
 
-/// Prints a line to spind's log, formatted like that of `std::println`.
+/// Prints a line to spind's log, formatted as by `std::println`.
 #[macro_export]
 macro_rules! println {
     ($($argument:tt)*) => {{
-        // The console takes everything.
+        // Writing to the console cannot fail.
         let _ = ::core::fmt::Write::write_fmt(&mut $crate::console::Console, ::core::format_args!($($argument)*));
         let _ = ::core::fmt::Write::write_str(&mut $crate::console::Console, "\n");
     }};
 }
 
-/// Low half of the cycle counter, which counts instructions.
+/// Returns the low half of the cycle counter, which counts instructions.
 #[cfg(target_arch = "riscv32")]
 pub fn cycles() -> u32 {
     let value;
-    // SAFETY: reads a counter. As `.insn`, because rv32imac does not say that it has Zicsr: csrrs value, cycle, x0.
+    // SAFETY: the instruction only reads a counter. It is written as `.insn` because the target rv32imac does not
+    // declare Zicsr: csrrs value, cycle, x0.
     unsafe { core::arch::asm!(".insn i 0x73, 2, {}, x0, -1024", out(reg) value, options(nomem, nostack)) };
     value
 }
 
-/// There is no such counter where handlers do not run.
+/// Other targets have no such counter.
 #[cfg(not(target_arch = "riscv32"))]
 pub fn cycles() -> u32 {
     0

@@ -15,14 +15,14 @@
 //!     }
 //! }
 //! ```
-//! `spin-rustc answer.rs -o answer.elf` builds the image. A panic ends the handler, and `spinctl stats` shows the number of the
-//! line it happened in as the error that the handler reported.
+//! `spin-rustc answer.rs -o answer.elf` builds the image. A panic ends the handler; `spinctl stats` shows the panic's
+//! line number as the error that the handler reported.
 //!
-//! * [`task`]: what a handler is given
+//! * [`task`]: input of a handler
 //! * [`packet`]: checked views of packets
 //! * [`command`]: sending, DMA, writes to host memory
 //! * [`console`]: printing, cycle counter
-//! * [`verdict`]: what handlers may return
+//! * [`verdict`]: return values of handlers
 #![no_std]
 
 pub mod command;
@@ -38,13 +38,15 @@ pub use packet::Udp;
 pub use task::{HostMemory, Task};
 pub use verdict::Verdict;
 
-/// Makes functions `fn(&mut Task<'_>)`, or such that return a [`Verdict`], the entry points of an image: any of `header`, once
-/// per message before the others; `payload`, once per packet; `completion`, once per message after the others.
+/// Makes functions `fn(&mut Task<'_>)`, optionally returning a [`Verdict`], the entry points of an image. Any of these
+/// may be given: `header` runs once per message before the others, `payload` once per packet, `completion` once per
+/// message after the others.
 #[macro_export]
 macro_rules! handlers {
     ($($when:ident: $function:path),+ $(,)?) => {
         $($crate::__entry!($when $function);)+
-        // spind refuses to install an image with verdicts as one without, and the other way round (engine/src/control/install/abi_check.rs).
+        // spind refuses to install an image with verdicts as one without, and vice versa
+        // (engine/src/control/install/abi_check.rs).
         core::arch::global_asm!(
             ".globl __spin_verdicts",
             ".set __spin_verdicts, {}",
@@ -53,7 +55,7 @@ macro_rules! handlers {
     };
 }
 
-/// An entry point: the symbol that spind looks for.
+/// Defines an entry point: the symbol that spind looks up.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __entry {
@@ -63,17 +65,17 @@ macro_rules! __entry {
     (@ $symbol:ident $function:path) => {
         #[unsafe(no_mangle)]
         extern "C" fn $symbol(arguments: &$crate::task::Arguments) -> u32 {
-            // SAFETY: spind calls this, once per task, with the task's own arguments.
+            // SAFETY: spind calls this entry point once per task, with the task's own arguments.
             let mut task = unsafe { $crate::Task::new(arguments) };
             $crate::verdict::Outcome::code($function(&mut task))
         }
     };
 }
 
-/// Ends the handler and reports `code`: `spinctl stats` shows it.
+/// Ends the handler and reports `code`, which `spinctl stats` shows.
 pub fn fail(code: u32) -> ! {
     regs::write(regs::ERROR, code);
-    // The store ended the handler.
+    // The store above has ended the handler.
     loop {
         core::hint::spin_loop();
     }

@@ -1,23 +1,23 @@
-//! The device page; the numbers are those of `handlers/sdk/include/spin_regs.h`.
+//! Registers of the device page; the numbers are those of `handlers/sdk/include/spin_regs.h`.
 
 use core::ptr;
 
 const DRIVER_BASE: usize = 0x1b20_5000;
 const STDOUT_BASE: usize = 0x1a10_4000;
 
-/// Writing ends the handler and reports the value.
+/// Error register: a write ends the handler and reports the value.
 pub const ERROR: usize = 0x54;
-/// Reading issues the command in the command words and gives its handle.
+/// Issue register: a read issues the command in the command words and returns its handle.
 pub const COMMAND_ISSUE: usize = 0x80;
-/// Writing a handle waits for that command.
+/// Wait register: a write of a handle waits for that command.
 pub const COMMAND_WAIT: usize = 0x84;
-/// Write a handle, then read 1 when that command is complete.
+/// Test register: after a write of a handle, a read returns 1 if that command is complete.
 pub const COMMAND_TEST: usize = 0x88;
 /// Type of the command.
 pub const COMMAND_INFO: usize = 0x8c;
-/// First of the command words.
+/// First command word.
 pub const COMMAND_WORDS: usize = 0x90;
-/// Write a handle, then read how that command ended.
+/// Status register: after a write of a handle, a read returns the outcome of that command.
 pub const COMMAND_STATUS: usize = 0xbc;
 
 /// Values of [`COMMAND_INFO`].
@@ -25,14 +25,14 @@ pub const INFO_DMA: u32 = 0;
 pub const INFO_SEND: u32 = 2;
 pub const INFO_HOST_DIRECT: u32 = 4;
 
-/// Reads a register of those above.
+/// Reads one of the registers above.
 pub fn read(register: usize) -> u32 {
-    // SAFETY: a device register at an aligned address. Reading those that are used here does nothing to memory that the
-    // compiler knows of, but for commands, which tell it themselves.
+    // SAFETY: a device register at an aligned address. Reading the registers used here changes no memory that the
+    // compiler knows of, except by commands, whose code contains the barriers.
     unsafe { ptr::read_volatile(ptr::with_exposed_provenance(DRIVER_BASE + register)) }
 }
 
-/// Writes a register of those above.
+/// Writes one of the registers above.
 pub fn write(register: usize, value: u32) {
     // SAFETY: as in `read`.
     unsafe { ptr::write_volatile(ptr::with_exposed_provenance_mut(DRIVER_BASE + register), value) }
@@ -40,12 +40,12 @@ pub fn write(register: usize, value: u32) {
 
 /// Prints a byte.
 pub fn put(byte: u8) {
-    // SAFETY: the printing device takes a byte a store.
+    // SAFETY: the printing device accepts one byte per store.
     unsafe { ptr::write_volatile(ptr::with_exposed_provenance_mut(STDOUT_BASE), byte) }
 }
 
-/// The device reads and writes memory here that the compiler may else hold in registers.
+/// Makes the compiler write back and reload memory that it may hold in registers, since the device accesses it.
 pub fn barrier() {
-    // SAFETY: no instruction; the compiler takes it for one that accesses any memory whose address is exposed.
+    // SAFETY: no instruction is emitted. The compiler treats it as an access to any memory whose address is exposed.
     unsafe { core::arch::asm!("", options(nostack, preserves_flags)) };
 }

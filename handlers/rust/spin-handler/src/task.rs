@@ -1,4 +1,4 @@
-//! What a handler is given.
+//! Input of a handler.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -9,7 +9,7 @@ use crate::command::{Command, issue};
 use crate::regs;
 
 const MAX_CLUSTERS: usize = 4;
-/// Most bytes that [`HostMemory::write_now`] takes.
+/// Maximum number of bytes for [`HostMemory::write_now`].
 pub const WRITE_NOW_MAX: usize = 32;
 
 /// `task_t` of `spin_task.h`.
@@ -30,7 +30,7 @@ struct Registers {
     flow_id: u32,
 }
 
-/// `handler_args_t` of `spin_task.h`: what spind gives to an entry point.
+/// `handler_args_t` of `spin_task.h`: argument of an entry point.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Arguments {
@@ -45,46 +45,48 @@ pub struct Arguments {
 pub struct Task<'t> {
     arguments: &'t Arguments,
     registers: &'t Registers,
-    /// Its copies of the packet are lent from here.
+    /// Borrow of the task's copies of the packet.
     packet: PhantomData<&'t mut [u8]>,
 }
 
 impl<'t> Task<'t> {
-    /// The task that an entry point was called for.
+    /// Returns the task of an entry point's call.
     ///
     /// # Safety
-    /// The arguments are those that spind gave to the entry point, and no other `Task` is made of them.
+    /// `arguments` is the entry point's argument, and no other `Task` is made of it.
     #[doc(hidden)]
     #[must_use]
     pub unsafe fn new(arguments: &'t Arguments) -> Self {
-        // SAFETY: spind writes the registers before the task and leaves them as they are until it ends.
+        // SAFETY: spind writes the registers before the task and does not change them until it ends.
         let registers = unsafe { &*arguments.task };
         Self { arguments, registers, packet: PhantomData }
     }
 
-    /// The packet's copy in L1, Ethernet header first: to be looked at.
+    /// Returns the packet's copy in L1, Ethernet header first, for reading and parsing.
     pub fn packet(&mut self) -> &mut [u8] {
         let (start, length) = (self.registers.pkt_mem, self.registers.pkt_mem_size);
-        // SAFETY: this task's own, of this length; `self` is borrowed as long as the slice is, and the two copies do not overlap.
+        // SAFETY: the copy belongs to this task and has this length. `self` stays borrowed as long as the slice, and
+        // the two copies do not overlap.
         unsafe { slice::from_raw_parts_mut(pointer(start), length as usize) }
     }
 
-    /// The packet in L2, the buffer it arrived in: to be sent back without a copy. As much of it as L1 holds.
+    /// Returns the packet in L2, the buffer of its arrival, which can be sent back without a copy. Its length is that
+    /// of the copy in L1.
     pub fn frame(&mut self) -> &mut [u8] {
         let (start, length) = (self.registers.l2_pkt_mem, self.registers.pkt_mem_size);
         // SAFETY: as in `packet`.
         unsafe { slice::from_raw_parts_mut(pointer(start), length as usize) }
     }
 
-    /// The context's handler memory: its state, kept from packet to packet. Other tasks use it at the same time.
+    /// Returns the context's handler memory: state kept from packet to packet. Other tasks access it at the same time.
     #[must_use]
     pub fn handler_memory(&self) -> &'t [AtomicU32] {
-        // SAFETY: mapped for the context at this address and length while a task of it runs.
+        // SAFETY: this address range is mapped for the context while one of its tasks runs.
         unsafe { words(self.registers.handler_mem, self.registers.handler_mem_size) }
     }
 
-    /// The context's scratchpad in a cluster's L1; empty if there is none, or tasks keep to their own cluster. Other tasks use it
-    /// at the same time.
+    /// Returns the context's scratchpad in a cluster's L1. It is empty if the context has none, or if tasks are
+    /// confined to their own cluster. Other tasks access it at the same time.
     #[must_use]
     pub fn scratchpad(&self, cluster: u32) -> &'t [AtomicU32] {
         let index = cluster as usize % MAX_CLUSTERS;
@@ -92,32 +94,34 @@ impl<'t> Task<'t> {
         unsafe { words(self.registers.scratchpad[index], self.registers.scratchpad_size[index]) }
     }
 
-    /// Scratchpad of the message's home cluster: all tasks of the message agree on it.
+    /// Returns the scratchpad of the message's home cluster, which is the same for all tasks of the message.
     #[must_use]
     pub fn home_scratchpad(&self) -> &'t [AtomicU32] {
         self.scratchpad(self.home_cluster())
     }
 
-    /// The context's host memory.
+    /// Returns the context's host memory.
     #[must_use]
     pub fn host(&self) -> HostMemory {
         let [high, low] = [self.registers.host_mem_high, self.registers.host_mem_low];
         HostMemory { address: u64::from(high) << 32 | u64::from(low), size: self.registers.host_mem_size }
     }
 
-    /// The message's cluster: its tasks run there, and payload tasks elsewhere while its HPUs are taken.
+    /// Returns the message's home cluster. Its tasks run there; payload tasks may run elsewhere while its HPUs are
+    /// busy.
     #[must_use]
     pub fn home_cluster(&self) -> u32 {
         self.registers.home_cluster
     }
 
-    /// Index of the message's queue: the same for all its tasks, another message's once this one has ended.
+    /// Returns the index of the message's queue. All tasks of the message have the same one; it is reused after the
+    /// message has ended.
     #[must_use]
     pub fn flow_id(&self) -> u32 {
         self.registers.flow_id
     }
 
-    /// HPU in the machine, its cluster, and HPU in that cluster.
+    /// Returns the HPU's number in the machine, its cluster, and its number in that cluster.
     #[must_use]
     pub fn hpu(&self) -> (u32, u32, u32) {
         (self.arguments.hpu_gid, self.arguments.cluster, self.arguments.hpu)
@@ -128,19 +132,19 @@ fn pointer<T>(address: u32) -> *mut T {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// The whole words of some memory.
+/// Returns the complete words of a memory range.
 ///
 /// # Safety
-/// `size` bytes from `address`, which is a multiple of four, are mapped for as long as the task runs.
+/// `address` is a multiple of four, and `size` bytes from it are mapped for as long as the task runs.
 unsafe fn words<'t>(address: u32, size: u32) -> &'t [AtomicU32] {
     if size < 4 {
         return &[];
     }
-    // SAFETY: the caller's; others change it too, which atomics allow for.
+    // SAFETY: guaranteed by the caller; atomics allow for concurrent changes.
     unsafe { slice::from_raw_parts(pointer(address), size as usize / 4) }
 }
 
-/// The memory that the context shares with its application. Whether offsets lie in it is checked by the engine.
+/// The memory that the context shares with its application. The engine checks offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     address: u64,
@@ -148,7 +152,7 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Its bytes, 0 for none.
+    /// Returns the size in bytes; 0 for none.
     #[must_use]
     pub fn size(self) -> u32 {
         self.size
@@ -159,17 +163,17 @@ impl HostMemory {
         self.dma(offset, from.as_ptr().expose_provenance() as u32, from.len(), 1)
     }
 
-    /// Copies words that other tasks use too to host memory.
+    /// Copies words that other tasks also access to host memory.
     pub fn write_words(self, offset: u64, from: &[AtomicU32]) -> Command {
         self.dma(offset, from.as_ptr().expose_provenance() as u32, size_of_val(from), 1)
     }
 
-    /// Copies host memory to NIC memory, and waits for it.
+    /// Copies host memory to NIC memory, and waits for the copy.
     pub fn read(self, offset: u64, to: &mut [u8]) -> crate::Status {
         self.dma(offset, to.as_mut_ptr().expose_provenance() as u32, to.len(), 0).wait()
     }
 
-    /// Copies host memory to words that other tasks use too, and waits for it.
+    /// Copies host memory to words that other tasks also access, and waits for the copy.
     pub fn read_words(self, offset: u64, to: &[AtomicU32]) -> crate::Status {
         self.dma(offset, to.as_ptr().expose_provenance() as u32, size_of_val(to), 0).wait()
     }
@@ -179,7 +183,7 @@ impl HostMemory {
         issue(regs::INFO_DMA, &[host as u32, (host >> 32) as u32, nic, length as u32, to_host])
     }
 
-    /// Writes up to [`WRITE_NOW_MAX`] bytes, given by value, to host memory. `None`: no bytes, or too many.
+    /// Writes up to [`WRITE_NOW_MAX`] bytes, passed by value, to host memory. `None`: the slice is empty or too long.
     pub fn write_now(self, offset: u64, bytes: &[u8]) -> Option<Command> {
         if bytes.is_empty() || bytes.len() > WRITE_NOW_MAX {
             return None;

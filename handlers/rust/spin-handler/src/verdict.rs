@@ -1,39 +1,40 @@
-//! Verdicts: what a handler's return value decides, in a context that asks for it (`spinctl install --verdicts`).
+//! Verdicts: return values of handlers in a context installed with `spinctl install --verdicts`.
 
-/// A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow; a completion
-/// handler only on whether the message stays open: what arrives under its key later is still part of it, and no header handler runs,
-/// up to another last packet. The numbers are those of `spin_verdict.h`.
+/// A handler's decision. A header handler decides on the whole message. A payload handler decides on its packet; a drop
+/// applies to all following packets too. A completion handler only decides whether the message stays open. Later
+/// packets with the key of an open message belong to it, without another header handler, up to the next last packet.
+/// The numbers are those of `spin_verdict.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Verdict {
-    /// Dealt with; of a header handler: go on as usual.
+    /// The packet is processed; from a header handler: continue as usual.
     Success = 0,
-    /// The kernel gets it unchanged, as if there were no handlers.
+    /// The kernel gets the packet unchanged, as if there were no handlers.
     Proceed = 1,
     /// Run the payload handlers.
     ProcessData = 2,
-    /// The same, and the message stays open after its last packet.
+    /// Run the payload handlers, and keep the message open after its last packet.
     ProcessDataPending = 3,
     /// Discard the rest of the message; no further handler runs.
     Drop = 4,
-    /// The same, and the message stays open.
+    /// Discard the rest of the message and run no further handler, but keep the message open.
     DropPending = 5,
-    /// Dealt with, and the message stays open.
+    /// The packet is processed, and the message stays open.
     SuccessPending = 6,
 }
 
-/// Whether a handler returns verdicts.
+/// Returns whether a handler returns verdicts: 1 or 0.
 #[doc(hidden)]
 pub const fn returned<O: Outcome>(_: fn(&mut crate::Task<'_>) -> O) -> u32 {
     O::VERDICTS
 }
 
-/// What a handler may return.
+/// A return type of handlers.
 pub trait Outcome {
-    /// 1 if it says anything, else 0.
+    /// 1 if the type carries a verdict, else 0.
     const VERDICTS: u32;
 
-    /// The number that spind gets.
+    /// Returns the number passed to spind.
     fn code(self) -> u32;
 }
 

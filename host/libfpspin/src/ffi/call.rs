@@ -1,4 +1,4 @@
-//! What all functions share: errors, panics, sessions, and arguments that are pointers.
+//! Code shared by all exported functions: errors, panics, sessions and pointer arguments.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -13,7 +13,7 @@ use crate::layout::{Ctx, NUM_RULESETS, Ruleset};
 use crate::session::{Session, SessionError};
 use crate::slmp::SlmpError;
 
-/// Why a function did nothing.
+/// Reason why a function did nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{0} is NULL")]
@@ -30,9 +30,9 @@ pub(super) enum Error {
     Slmp(#[from] SlmpError),
 }
 
-/// Does the work of a function, and says why if it is not done. Panics end here.
+/// Runs the body of a function and prints its error to standard error. Panics are caught here.
 pub(super) fn guarded<T>(function: &str, otherwise: T, work: impl FnOnce() -> Result<T, Error>) -> T {
-    // Nothing of what the work has touched is looked at after a panic without its lock's say.
+    // After a panic, shared state is reached through its locks only.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => {
@@ -48,25 +48,25 @@ pub(super) fn guarded<T>(function: &str, otherwise: T, work: impl FnOnce() -> Re
 
 fn say(function: &str, what: &dyn Display) {
     use std::io::Write;
-    // Whoever closed standard error does not want to know.
+    // A failed write means that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{function}: {what}");
 }
 
-/// Sessions by their descriptors, which contexts have.
+/// Sessions by their descriptors, which contexts store.
 pub(super) fn sessions() -> MutexGuard<'static, BTreeMap<c_int, Arc<Session>>> {
     static SESSIONS: Mutex<BTreeMap<c_int, Arc<Session>>> = Mutex::new(BTreeMap::new());
     SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The session of a context.
+/// Returns the session of a context.
 ///
 /// # Safety
-/// `ctx` is null or points to a context that nobody changes meanwhile.
+/// `ctx` is null or points to a context that no other thread changes during the call.
 pub(super) unsafe fn session(ctx: *const Ctx) -> Result<Arc<Session>, Error> {
     if ctx.is_null() {
         return Err(Error::Null("ctx"));
     }
-    // SAFETY: not null, so the caller's promise.
+    // SAFETY: checked not to be null; the caller guarantees the rest.
     let fd = unsafe { (*ctx).fd };
     sessions().get(&fd).cloned().ok_or(Error::NoContext)
 }
@@ -77,7 +77,7 @@ pub(super) unsafe fn path(name: &'static str, text: *const c_char) -> Result<Pat
     if text.is_null() {
         return Err(Error::Null(name));
     }
-    // SAFETY: not null, so the caller's promise.
+    // SAFETY: checked not to be null; the caller guarantees the rest.
     let text = unsafe { CStr::from_ptr(text) };
     Ok(Path::new(OsStr::from_bytes(text.to_bytes())).to_path_buf())
 }
@@ -89,21 +89,21 @@ pub(super) unsafe fn rulesets(rs: *const Ruleset, count: c_int) -> Result<Vec<Ru
         return Err(Error::Null("rs"));
     }
     let len = usize::try_from(count).ok().filter(|len| (1..=NUM_RULESETS).contains(len)).ok_or(Error::Count(count))?;
-    // SAFETY: not null, so the caller's promise; all bit patterns are rulesets.
+    // SAFETY: checked not to be null; the caller guarantees the rest. All bit patterns are valid rulesets.
     Ok(unsafe { slice::from_raw_parts(rs, len) }.to_vec())
 }
 
-/// The bytes of a buffer; null is one of no bytes.
+/// Returns the bytes of a buffer; a null pointer is accepted for zero bytes.
 ///
 /// # Safety
-/// `data` is null or points to `size` bytes that nobody changes as long as these are looked at.
+/// `data` is null or points to `size` bytes that do not change while the slice is in use.
 pub(super) unsafe fn bytes<'b>(name: &'static str, data: *const c_void, size: usize) -> Result<&'b [u8], Error> {
     match (data.is_null(), size) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Error::Null(name)),
-        // A slice cannot be longer, and no buffer is.
+        // A slice is limited to `isize::MAX` bytes, and so is any buffer.
         (false, size) if isize::try_from(size).is_err() => Err(SessionError::Long(size).into()),
-        // SAFETY: neither null nor too long, so the caller's promise.
+        // SAFETY: the pointer is not null and the length is within a slice's limit; the caller guarantees the rest.
         (false, _) => Ok(unsafe { slice::from_raw_parts(data.cast(), size) }),
     }
 }

@@ -15,18 +15,18 @@ const fn area(Area { address, size }: Area) -> MemArea {
     MemArea { addr: address, size }
 }
 
-/// Tells a program what it has loaded, or that it has nothing.
+/// Writes the fields that describe the loaded image to the context, or clears them.
 ///
 /// # Safety
-/// `ctx` points to a context of which nobody else uses these fields meanwhile.
+/// `ctx` points to a context, and no other thread uses these fields during the call.
 unsafe fn describe(ctx: *mut Ctx, loaded: Option<&Loaded>) {
     let host = loaded.and_then(|loaded| loaded.host.as_ref());
     let areas = loaded.map(|loaded| loaded.areas).unwrap_or_default();
     let [hh, ph, th] = areas.handlers.map(area);
-    // SAFETY: the caller's promise. Fields are written one by one: others may be in use.
+    // SAFETY: guaranteed by the caller. Fields are written one by one, since other threads may use the other fields.
     unsafe {
         (*ctx).cpu_addr = host.map_or(null_mut(), |host| host.as_ptr().cast());
-        // A mapping's length.
+        // The length of a mapping fits `usize`.
         (*ctx).mmap_len = host.map_or(0, |host| usize::try_from(host.len()).unwrap_or(0));
         (*ctx).dma_idx = [0; NUM_HPUS];
         (*ctx).host_data_ptr = loaded.map_or(0, |loaded| loaded.host_data.into());
@@ -35,10 +35,10 @@ unsafe fn describe(ctx: *mut Ctx, loaded: Option<&Loaded>) {
     }
 }
 
-/// Connects, installs, and tells the program about it; see `fpspin.h`.
+/// Connects, installs the image, and fills the context; see `fpspin.h`.
 ///
 /// # Safety
-/// As the header says: `ctx` points to a context, `dev` and `img` to strings, `rs` to `num_rs` rulesets, or they are null.
+/// `ctx` points to a context, `dev` and `img` to strings, `rs` to `num_rs` rulesets; each may be null (see the header).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_init(
     ctx: *mut Ctx,
@@ -56,11 +56,11 @@ pub unsafe extern "C" fn fpspin_init(
         if dest_ctx < 0 {
             return Err(Error::Negative("dest_ctx"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (dev, img, rs) = unsafe { (path("dev", dev)?, path("img", img)?, rulesets(rs, num_rs)?) };
         let session = Session::connect(&dev, rs)?;
         let loaded = session.load(&img, hostdma_pages)?;
-        // SAFETY: not null, so the caller's promise; what `app_data` holds is the program's.
+        // SAFETY: checked not to be null; the caller guarantees the rest. `app_data` belongs to the program.
         unsafe {
             (*ctx).ctx_id = dest_ctx;
             (*ctx).fd = session.fd();
@@ -74,16 +74,16 @@ pub unsafe extern "C" fn fpspin_init(
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context that nobody else uses any more.
+/// `ctx` is null or points to a context that no other thread still uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_exit(ctx: *mut Ctx) {
     guarded("fpspin_exit", (), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let session = unsafe { session(ctx)? };
-        // Its descriptor is free for others when it is dropped, not before.
+        // The descriptor number stays reserved until the session is dropped.
         sessions().remove(&session.fd());
         let unloaded = session.unload();
-        // SAFETY: it is not null, so the caller's promise.
+        // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe {
             describe(ctx, None);
             (*ctx).fd = -1;
@@ -95,14 +95,14 @@ pub unsafe extern "C" fn fpspin_exit(ctx: *mut Ctx) {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context that nobody else uses meanwhile, `img` is null or a string.
+/// `ctx` is null or points to a context that no other thread uses during the call; `img` is null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_load(ctx: *mut Ctx, img: *const c_char, hostdma_pages: c_int) -> bool {
     guarded("fpspin_load", false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (session, img) = unsafe { (session(ctx)?, path("img", img)?) };
         let loaded = session.load(&img, hostdma_pages);
-        // SAFETY: it is not null, so the caller's promise.
+        // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe { describe(ctx, loaded.as_ref().ok().map(|loaded| &**loaded)) };
         loaded?;
         Ok(true)
@@ -112,14 +112,14 @@ pub unsafe extern "C" fn fpspin_load(ctx: *mut Ctx, img: *const c_char, hostdma_
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context that nobody else uses meanwhile.
+/// `ctx` is null or points to a context that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_unload(ctx: *mut Ctx) {
     guarded("fpspin_unload", (), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let session = unsafe { session(ctx)? };
         let unloaded = session.unload();
-        // SAFETY: it is not null, so the caller's promise.
+        // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe { describe(ctx, None) };
         Ok(unloaded?)
     });
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn fpspin_unload(ctx: *mut Ctx) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_prog_me(ctx: *mut Ctx, rs: *const Ruleset, num_rs: c_int) -> bool {
     guarded("fpspin_prog_me", false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (session, rs) = unsafe { (session(ctx)?, rulesets(rs, num_rs)?) };
         session.set_rulesets(rs)?;
         Ok(true)
@@ -146,23 +146,23 @@ pub unsafe extern "C" fn fpspin_prog_me(ctx: *mut Ctx, rs: *const Ruleset, num_r
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_set_me_ruleset(ctx: *mut Ctx, id: c_int, rs: *const Ruleset) -> bool {
     guarded("fpspin_set_me_ruleset", false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (session, rs) = unsafe { (session(ctx)?, rulesets(rs, 1)?) };
         rs.into_iter().try_for_each(|ruleset| session.set_ruleset(id, ruleset))?;
         Ok(true)
     })
 }
 
-/// Fills a ruleset.
+/// Writes a ruleset to the program's memory.
 ///
 /// # Safety
-/// `rs` is null or points to where a ruleset can be written.
+/// `rs` is null or points to memory where a ruleset can be written.
 unsafe fn fill(function: &str, rs: *mut Ruleset, ruleset: Ruleset) {
     guarded(function, (), || {
         if rs.is_null() {
             return Err(Error::Null("rs"));
         }
-        // SAFETY: not null, so the caller's promise.
+        // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe { rs.write(ruleset) };
         Ok(())
     });
@@ -171,44 +171,44 @@ unsafe fn fill(function: &str, rs: *mut Ruleset, ruleset: Ruleset) {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `rs` is null or points to where a ruleset can be written.
+/// `rs` is null or points to memory where a ruleset can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_ruleset_bypass(rs: *mut Ruleset) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { fill("fpspin_ruleset_bypass", rs, Ruleset::BYPASS) }
 }
 
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `rs` is null or points to where a ruleset can be written.
+/// `rs` is null or points to memory where a ruleset can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_ruleset_match(rs: *mut Ruleset) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { fill("fpspin_ruleset_match", rs, Ruleset::MATCH) }
 }
 
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `rs` is null or points to where a ruleset can be written.
+/// `rs` is null or points to memory where a ruleset can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_ruleset_udp(rs: *mut Ruleset) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { fill("fpspin_ruleset_udp", rs, Ruleset::UDP) }
 }
 
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `rs` is null or points to where a ruleset can be written.
+/// `rs` is null or points to memory where a ruleset can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_ruleset_slmp(rs: *mut Ruleset) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { fill("fpspin_ruleset_slmp", rs, Ruleset::SLMP) }
 }
 
-/// What the program says registers are at: never followed.
+/// Register base that the program sets. The library only returns it; it is never dereferenced.
 static REGS_BASE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// See `fpspin.h`.
@@ -226,24 +226,25 @@ pub extern "C" fn fpspin_get_regs_base() -> *mut c_void {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context of which nobody else takes this HPU's requests meanwhile; `flag` is null or points to where one
-/// can be written.
+/// `ctx` is null or points to a context, and no other thread takes this HPU's requests during the call. `flag` is null
+/// or points to memory where a flag can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_pop_req(ctx: *mut Ctx, hpu_id: c_int, flag: *mut Flag) -> *mut c_void {
     guarded("fpspin_pop_req", null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let session = unsafe { session(ctx)? };
         if flag.is_null() {
             return Err(Error::Null("flag"));
         }
         let hpu = hpu(hpu_id)?;
-        // SAFETY: `ctx` is not null, so the caller's promise; this element of the array is this HPU's.
+        // SAFETY: `ctx` is not null, and the caller guarantees the rest. This array element belongs to this HPU.
         let taken = unsafe { &raw mut (*ctx).dma_idx[hpu] };
         // SAFETY: as above.
         let Some((asked, payload)) = session.request(hpu_id, unsafe { taken.read() })? else {
             return Ok(null_mut());
         };
-        // SAFETY: as above; `flag` is not null, so the caller's promise: it has no alignment.
+        // SAFETY: as above. `flag` is not null, the caller guarantees the rest, and the type has no alignment
+        // requirement.
         unsafe {
             taken.write(asked.dma_id);
             flag.write_unaligned(asked);
@@ -252,7 +253,7 @@ pub unsafe extern "C" fn fpspin_pop_req(ctx: *mut Ctx, hpu_id: c_int, flag: *mut
     })
 }
 
-/// The number of an HPU.
+/// Checks an HPU number.
 fn hpu(id: c_int) -> Result<usize, SessionError> {
     usize::try_from(id).ok().filter(|&hpu| hpu < NUM_HPUS).ok_or(SessionError::Hpu(id))
 }
@@ -260,14 +261,14 @@ fn hpu(id: c_int) -> Result<usize, SessionError> {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context of which nobody else takes this HPU's requests meanwhile.
+/// `ctx` is null or points to a context, and no other thread takes this HPU's requests during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_push_resp(ctx: *mut Ctx, hpu_id: c_int, flag: Flag) {
     guarded("fpspin_push_resp", (), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let session = unsafe { session(ctx)? };
         let hpu = hpu(hpu_id)?;
-        // SAFETY: `ctx` is not null, so the caller's promise.
+        // SAFETY: `ctx` is not null; the caller guarantees the rest.
         let dma_id = unsafe { (&raw const (*ctx).dma_idx[hpu]).read() };
         Ok(session.respond(hpu_id, Flag { dma_id, ..flag })?)
     });
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn fpspin_push_resp(ctx: *mut Ctx, hpu_id: c_int, flag: Fl
 /// `ctx` is null or points to a context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_get_counter(ctx: *mut Ctx, id: c_int) -> Counter {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded("fpspin_get_counter", Counter::default(), || Ok(unsafe { session(ctx)? }.counter(id)?))
 }
 
@@ -289,7 +290,7 @@ pub unsafe extern "C" fn fpspin_get_counter(ctx: *mut Ctx, id: c_int) -> Counter
 /// `ctx` is null or points to a context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_get_cycles(ctx: *mut Ctx, id: c_int) -> f64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded("fpspin_get_cycles", 0.0, || Ok(unsafe { session(ctx)? }.counter(id)?.average()))
 }
 
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn fpspin_get_cycles(ctx: *mut Ctx, id: c_int) -> f64 {
 /// `ctx` is null or points to a context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_get_avg_cycles(ctx: *mut Ctx) -> f64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded("fpspin_get_avg_cycles", 0.0, || Ok(unsafe { session(ctx)? }.counter(0)?.average()))
 }
 
@@ -309,18 +310,18 @@ pub unsafe extern "C" fn fpspin_get_avg_cycles(ctx: *mut Ctx) -> f64 {
 /// `ctx` is null or points to a context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_clear_counter(ctx: *mut Ctx, id: c_int) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded("fpspin_clear_counter", (), || Ok(unsafe { session(ctx)? }.clear_counter(id)?));
 }
 
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context, `src` is null or points to `size` bytes that nobody changes meanwhile.
+/// `ctx` is null or points to a context. `src` is null or points to `size` bytes that do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fpspin_write_memory(ctx: *mut Ctx, addr: u32, src: *const c_void, size: usize) -> bool {
     guarded("fpspin_write_memory", false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (session, bytes) = unsafe { (session(ctx)?, bytes("src", src, size)?) };
         session.write_memory(addr, bytes)?;
         Ok(true)

@@ -1,4 +1,4 @@
-//! `hexdump`.
+//! The exported function `hexdump`.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -19,15 +19,14 @@ pub unsafe extern "C" fn hexdump(data: *const c_void, size: usize) {
         if data.is_null() && size > 0 {
             return Err(Error::Null("data"));
         }
-        // Others may write them meanwhile: each is read once.
-        // SAFETY: not null, so the caller's promise.
+        // Each byte is read once, since others may write the memory at the same time. SAFETY: checked not to be null;
+        // the caller guarantees the rest.
         let bytes: Vec<u8> = (0..size).map(|at| unsafe { data.cast::<u8>().add(at).read_volatile() }).collect();
         let text = dump::lines(&bytes);
-        // There are no zeroes in the lines.
+        // The lines contain no zero byte.
         let text = CString::new(text.trim_end_matches('\n')).unwrap_or_default();
         if size > 0 {
-            // The program's own output is in C's buffer: this comes behind it.
-            // SAFETY: a string.
+            // C's `puts` keeps the order with the program's own buffered output. SAFETY: a zero-terminated string.
             unsafe { puts(text.as_ptr()) };
         }
         Ok(())

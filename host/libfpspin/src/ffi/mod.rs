@@ -1,11 +1,11 @@
 //! The functions that C programs call.
 //!
-//! Pointers of programs are followed here and nowhere else. A panic does not leave these functions. They refuse a null pointer
-//! or a bad value with a line on standard error. A pointer that is not null has to be what the header says: `SAFETY` comments
-//! call this the caller's promise.
+//! Only this module dereferences pointers of programs. No function unwinds. A null pointer or a bad value is refused
+//! with a line on standard error. A pointer that is not null must point to what the header says; `SAFETY` comments
+//! refer to this as guaranteed by the caller.
 //!
 //! * [`context`]: contexts and rulesets; [`slmp`]: sending SLMP messages; [`hexdump`].
-//! * `call`: what they share.
+//! * `call`: code shared by these modules.
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod call;

@@ -10,7 +10,7 @@ use crate::slmp::Sender;
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `sock` is null or points to where a socket can be written.
+/// `sock` is null or points to memory where a socket can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slmp_socket(
     sock: *mut SlmpSock,
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn slmp_socket(
         }
         Sender::new(wnd_sz, align, fc_us, num_threads)?;
         let made = SlmpSock { parallel: num_threads > 1, wnd_sz, align, fc_us, num_threads };
-        // SAFETY: not null, so the caller's promise.
+        // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe { sock.write(made) };
         Ok(0)
     })
@@ -34,7 +34,8 @@ pub unsafe extern "C" fn slmp_socket(
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `sock` is null or points to a socket that `slmp_socket` has made, `buf` is null or points to `sz` bytes that nobody changes meanwhile.
+/// `sock` is null or points to a socket that `slmp_socket` made. `buf` is null or points to `sz` bytes that do not
+/// change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slmp_sendmsg(
     sock: *mut SlmpSock,
@@ -47,10 +48,11 @@ pub unsafe extern "C" fn slmp_sendmsg(
         if sock.is_null() {
             return Err(Error::Null("sock"));
         }
-        // SAFETY: not null, so the caller's promise; `parallel`, whose bits a program may have garbled, is not read.
+        // SAFETY: checked not to be null; the caller guarantees the rest. `parallel` is not read, since a program may
+        // have stored a bit pattern that is no `bool`.
         let (window, align, gap, threads) =
             unsafe { ((*sock).wnd_sz, (*sock).align, (*sock).fc_us, (*sock).num_threads) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { bytes("buf", buf, sz)? };
         // `in_addr_t` is in network order.
         let server = Ipv4Addr::from(server.to_ne_bytes());
@@ -69,7 +71,7 @@ pub unsafe extern "C" fn slmp_close(sock: *mut SlmpSock) -> c_int {
         if sock.is_null() {
             return Err(Error::Null("sock"));
         }
-        // Each message has a socket of its own: nothing is open.
+        // Each message uses its own socket, so nothing is open here.
         Ok(0)
     })
 }

@@ -1,11 +1,12 @@
-//! SLMP's sending side: a message as UDP datagrams, the first of which is acknowledged before the others are sent.
+//! SLMP's sending side. A message is a sequence of UDP datagrams; the first must be acknowledged before the others are
+//! sent.
 //!
 //! * `packet`: the header.
-//! * `window`: packets that wait for their acknowledgement.
+//! * `window`: unacknowledged packets.
 //!
-//! A packet has the message's id, the place of its payload in the message, and flags. The first carries [`SYN`]; with a window, so
-//! do all others, and each is acknowledged; the last carries [`EOM`] and [`SYN`] and is sent when all others are acknowledged.
-//! Nothing is sent again: what is not acknowledged in time fails the message.
+//! A packet carries the message id, the offset of its payload, and flags. The first packet carries [`SYN`]; the last
+//! carries [`EOM`] and [`SYN`]. With a window, all others carry [`SYN`] too, each is acknowledged, and the last is sent
+//! after all others were acknowledged. There is no retransmission: a missing acknowledgement fails the message.
 
 mod packet;
 mod window;
@@ -24,79 +25,80 @@ use window::Window;
 
 /// UDP port of receivers.
 pub const PORT: u16 = 9330;
-/// Longest payload: what fits Ethernet with the headers of IPv4, UDP and SLMP.
+/// Maximum payload in bytes: an Ethernet frame's payload less the headers of IPv4, UDP and SLMP.
 pub const MAX_PAYLOAD: usize = 1462;
-/// Most threads that send.
+/// Maximum number of sending threads.
 pub const MAX_THREADS: usize = 64;
-/// How long an acknowledgement may take, unless [`PATIENCE_VARIABLE`] says otherwise.
+/// Acknowledgement timeout, unless [`PATIENCE_VARIABLE`] sets another.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Environment variable that says so in milliseconds.
+/// Environment variable with the acknowledgement timeout in milliseconds.
 pub const PATIENCE_VARIABLE: &str = "FPSPIN_SLMP_TIMEOUT_MS";
-/// How often a thread that waits looks whether it still has to.
+/// Interval at which a waiting thread checks whether it still has to wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How messages are sent.
+/// Parameters of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// Packets that may wait for their acknowledgement; 0: none but the first is acknowledged.
+    /// Maximum number of unacknowledged packets. With 0, the sender awaits the acknowledgement of the first packet
+    /// only.
     pub window: usize,
-    /// Lengths of payloads are multiples of this, but the last one's.
+    /// Alignment of payload lengths in bytes, except for the last payload.
     pub align: usize,
-    /// Time between two packets of a thread, at least.
+    /// Minimum time between two packets of a thread.
     pub gap: Duration,
-    /// Threads that send.
+    /// Number of sending threads.
     pub threads: usize,
-    /// How long an acknowledgement may take.
+    /// Acknowledgement timeout.
     pub patience: Duration,
 }
 
-/// Why a message was not sent, or is not known to have arrived.
+/// Reason why a message was not sent, or is not known to have arrived.
 #[derive(Debug, thiserror::Error)]
 pub enum SlmpError {
-    /// A setting that means nothing.
+    /// An invalid setting.
     #[error("{name} {value}: between {least} and {most}")]
     Setting {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// What it is.
+        /// Value given.
         value: i64,
-        /// Least that there can be.
+        /// Smallest valid value.
         least: i64,
-        /// Most that there can be.
+        /// Greatest valid value.
         most: i64,
     },
-    /// Offsets have 32 bits.
+    /// A message whose length does not fit 32-bit offsets.
     #[error("a message of {0} bytes: at most 4294967295")]
     Long(usize),
-    /// The network.
+    /// A socket error.
     #[error("network: {0}")]
     Io(#[from] io::Error),
-    /// Nobody acknowledged.
+    /// No acknowledgement arrived in time.
     #[error("{waiting} packets were not acknowledged within {patience:?}, first of them the one at byte {first}")]
     Silent {
-        /// Packets that were sent and not acknowledged.
+        /// Number of unacknowledged packets.
         waiting: usize,
-        /// Least offset of them.
+        /// Lowest offset of these packets.
         first: u32,
-        /// How long was waited.
+        /// Time waited.
         patience: Duration,
     },
 }
 
-/// A message on its way.
+/// A message that is being sent.
 struct Message<'m> {
     sender: &'m Sender,
     socket: UdpSocket,
     id: u32,
     bytes: &'m [u8],
-    /// Bytes of each payload but the last.
+    /// Payload bytes of each packet except the last.
     piece: usize,
-    /// Packets.
+    /// Number of packets.
     count: usize,
 }
 
 impl Sender {
-    /// One that sends in this way, if there is such a way.
+    /// Makes a sender from C arguments.
     ///
     /// # Errors
     /// [`SlmpError::Setting`].
@@ -156,7 +158,7 @@ impl Message<'_> {
         Ok(())
     }
 
-    /// Sends packets that are neither the first nor the last, and waits until all that are to be acknowledged are.
+    /// Sends the packets between the first and the last, and waits for the acknowledgements that are due.
     fn middle(&self, numbers: Range<usize>) -> Result<(), SlmpError> {
         let Sender { window: size, threads, .. } = *self.sender;
         let window = (size > 0).then(|| Window::new(size));
@@ -168,7 +170,7 @@ impl Message<'_> {
                 sending.push(thread::Builder::new().spawn_scoped(scope, move || self.share(share, window)));
             }
             let acknowledged = match &window {
-                // Without all of its threads a message is not waited for.
+                // If a thread failed to send, the message has failed and acknowledgements are not awaited.
                 Some(window) if sending.iter().all(Result::is_ok) => self.await_all(window, numbers.len()),
                 Some(window) => {
                     window.give_up();
@@ -177,14 +179,14 @@ impl Message<'_> {
                 None => Ok(()),
             };
             let sent = sending.into_iter().try_for_each(|thread| {
-                // A thread that panics is taken for one that failed to send.
+                // A panic of a sending thread counts as a failure to send.
                 thread?.join().unwrap_or_else(|_| Err(io::Error::other("a sending thread ended").into()))
             });
             sent.and(acknowledged)
         })
     }
 
-    /// Sends one thread's part of the packets.
+    /// Sends one thread's share of the packets.
     fn share(&self, numbers: impl Iterator<Item = usize>, window: Option<&Window>) -> Result<(), SlmpError> {
         for number in numbers {
             let flags = match window {
@@ -213,21 +215,22 @@ impl Message<'_> {
         Ok(())
     }
 
-    /// Keeps the distance to a thread's next packet.
+    /// Waits until the thread's next packet is due.
     fn pause(&self) {
         if !self.sender.gap.is_zero() {
             thread::sleep(self.sender.gap);
         }
     }
 
-    /// Where in the message a packet's payload belongs.
+    /// Returns the offset of a packet's payload in the message.
     const fn offset(&self, number: usize) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "the message has fewer bytes")]
         let offset = (number * self.piece) as u32;
         offset
     }
 
-    /// Takes acknowledgements until `count` packets have theirs, or none has come for too long, or the senders gave up.
+    /// Receives acknowledgements until `count` packets have theirs, none has arrived for too long, or the senders gave
+    /// up.
     fn await_all(&self, window: &Window, count: usize) -> Result<(), SlmpError> {
         let patience = self.sender.patience;
         let mut left = count;
@@ -247,7 +250,7 @@ impl Message<'_> {
                     return Err(error.into());
                 }
             }
-            // Also where others' datagrams keep coming.
+            // Checked after each datagram too: unrelated datagrams must not prolong the wait.
             if window.silence() >= patience {
                 let (waiting, first) = window.give_up();
                 return Err(SlmpError::Silent { waiting, first, patience });
@@ -257,12 +260,12 @@ impl Message<'_> {
     }
 }
 
-/// How long an acknowledgement may take, as the environment variable says or, if it says nothing of use, as ever.
+/// Returns the acknowledgement timeout: the environment variable's value, or the default if it is absent or invalid.
 fn patience(text: Option<&str>) -> Duration {
     text.and_then(|text| text.parse().ok()).filter(|&ms| ms > 0).map_or(PATIENCE, Duration::from_millis)
 }
 
-/// Nothing has come yet.
+/// Whether the error means that no datagram has arrived yet.
 fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

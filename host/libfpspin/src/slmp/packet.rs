@@ -1,20 +1,20 @@
 //! SLMP's header: flags, message id and offset, in network order.
 
-/// Flag: last packet of its message.
+/// Flag: last packet of the message.
 pub const EOM: u16 = 0x8000;
-/// Flag: to be acknowledged.
+/// Flag: an acknowledgement is requested.
 pub const SYN: u16 = 0x4000;
-/// Flag: acknowledges.
+/// Flag: this packet is an acknowledgement.
 pub const ACK: u16 = 0x2000;
 /// Bytes of a header.
 pub const HEADER: usize = 10;
 
-/// What a packet says of itself.
+/// Header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub flags: u16,
     pub message: u32,
-    /// Of its payload in the message.
+    /// Offset of the payload in the message.
     pub offset: u32,
 }
 
@@ -27,7 +27,7 @@ impl Header {
         bytes
     }
 
-    /// `None`: the packet is too short for one.
+    /// Decodes a header. `None`: the packet is too short.
     pub fn decode(packet: &[u8]) -> Option<Self> {
         let &[a, b, c, d, e, f, g, h, i, j] = packet.first_chunk::<HEADER>()?;
         Some(Self {
@@ -37,7 +37,7 @@ impl Header {
         })
     }
 
-    /// Whether it acknowledges a packet of a message.
+    /// Whether the packet acknowledges a packet of `message`.
     pub const fn acknowledges(&self, message: u32) -> bool {
         self.flags & ACK != 0 && self.message == message
     }

@@ -1,4 +1,4 @@
-//! The sender against a receiver that checks each rule of the protocol as packets come.
+//! Tests of the sender against a receiver that checks each rule of the protocol per packet.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,14 +10,14 @@ use super::packet::{HEADER, Header};
 use super::window::Window;
 use super::{ACK, EOM, MAX_PAYLOAD, PORT, SYN, Sender, SlmpError};
 
-/// An address of this host that no other test has, in this process or another.
+/// Returns a loopback address that no other test uses, in this process or another.
 fn address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high.max(1), low, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A receiver's socket that gives up when nothing comes.
+/// Returns a receiver's socket with a receive timeout.
 fn receiver(at: Ipv4Addr) -> UdpSocket {
     let socket = UdpSocket::bind((at, PORT)).expect("the port is free");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
@@ -35,14 +35,14 @@ fn acknowledge(socket: &UdpSocket, header: Header, to: SocketAddr) {
     socket.send_to(&answer.encode(), to).expect("sent");
 }
 
-/// What a receiver saw.
+/// Packets that a receiver got.
 struct Seen {
-    /// By offset.
+    /// Payloads by offset.
     pieces: BTreeMap<u32, Vec<u8>>,
     most_waiting: usize,
 }
 
-/// Takes a message, holding acknowledgements back until `window` packets wait for them or there are no others to come.
+/// Receives a message. Acknowledgements are held back until `window` packets wait for them or no others are to come.
 fn take(socket: &UdpSocket, id: u32, window: usize, packets: usize) -> Seen {
     let (first, payload, from) = receive(socket);
     let only = packets == 1;
@@ -75,7 +75,7 @@ fn take(socket: &UdpSocket, id: u32, window: usize, packets: usize) -> Seen {
         seen.most_waiting = seen.most_waiting.max(waiting.len());
         assert!(waiting.len() <= window, "no more than the window");
         if waiting.len() == window || seen.pieces.len() + 1 >= packets {
-            // Not in their order, and one of another message, and one twice.
+            // Acknowledgements out of order, one for another message, and one sent twice.
             acknowledge(socket, Header { message: id ^ 1, ..header }, from);
             waiting.drain(..).rev().for_each(|header| acknowledge(socket, header, from));
             acknowledge(socket, header, from);
@@ -154,13 +154,14 @@ fn nobody_is_waited_for_for_ever() {
     for threads in [1_u8, 3] {
         let sender =
             Sender { patience: Duration::from_millis(300), ..Sender::new(4, 0, 0, threads.into()).expect("good") };
-        // Nobody answers at all.
+        // No receiver answers.
         let at = address();
         let socket = receiver(at);
         let silent = sender.send(at, 1, &bytes(20_000)).expect_err("nobody");
         assert!(matches!(silent, SlmpError::Silent { waiting: 1, first: 0, .. }), "{silent}");
         receive(&socket);
-        // One acknowledges the first, and then no more; it may be off its core for long.
+        // A receiver that acknowledges the first packet only; the timeout allows for its thread being preempted for
+        // long.
         let sender = Sender { patience: Duration::from_secs(3), ..sender };
         thread::scope(|scope| {
             let sending = scope.spawn(|| sender.send(at, 1, &bytes(20_000)));
@@ -168,12 +169,12 @@ fn nobody_is_waited_for_for_ever() {
             acknowledge(&socket, header, from);
             let failed = sending.join().expect("no panic").expect_err("silence");
             let SlmpError::Silent { waiting: 4, first, .. } = failed else { panic!("{failed}") };
-            // Each of the other threads may be off its core with an earlier packet in hand.
+            // Each of the other threads may be preempted while it holds an earlier packet.
             let mut firsts = (1..=usize::from(threads)).map(|piece| piece * MAX_PAYLOAD);
             assert!(firsts.any(|at| at == first as usize), "{failed}");
         });
     }
-    // Nobody is there: the kernel says so.
+    // Without a receiver, the kernel reports an error (ICMP port unreachable).
     let sender = Sender::new(4, 0, 0, 1).expect("good");
     assert!(matches!(sender.send(address(), 1, &bytes(20_000)), Err(SlmpError::Io(_))));
 }

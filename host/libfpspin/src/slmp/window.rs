@@ -1,10 +1,10 @@
-//! Packets that were sent and not acknowledged: so many at a time.
+//! A bounded window of unacknowledged packets.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Packets by their offsets. Senders enter them, who reads acknowledgements lets them go.
+/// Unacknowledged packets by offset. Senders enter them; the reader of acknowledgements removes them.
 pub struct Window {
     size: usize,
     state: Mutex<State>,
@@ -14,19 +14,19 @@ pub struct Window {
 #[derive(Default)]
 struct State {
     waiting: BTreeSet<u32>,
-    /// When the first of them was entered, or one left last.
+    /// Time when the first packet was entered, or when the last one left.
     since: Option<Instant>,
     given_up: bool,
 }
 
 impl Window {
-    /// For `size` packets, at least one.
+    /// Makes a window for `size` packets; `size` is at least one.
     pub fn new(size: usize) -> Self {
         Self { size, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits for room and notes a packet, which is about to be sent. `false`: do not, the message was given up. Does not wait for
-    /// ever as long as somebody reads acknowledgements or gives up.
+    /// Waits for room and enters a packet that is about to be sent. `false`: the message was given up and the packet
+    /// must not be sent. The wait ends as long as another thread reads acknowledgements or gives up.
     pub fn enter(&self, offset: u32) -> bool {
         let full = |state: &mut State| state.waiting.len() >= self.size && !state.given_up;
         let waited = self.changed.wait_while(self.lock(), full);
@@ -38,7 +38,7 @@ impl Window {
         !state.given_up
     }
 
-    /// Lets a packet go; `false`: it did not wait.
+    /// Removes a packet; `false` if it was not in the window.
     pub fn leave(&self, offset: u32) -> bool {
         let mut state = self.lock();
         let waited = state.waiting.remove(&offset);
@@ -50,13 +50,14 @@ impl Window {
         waited
     }
 
-    /// How long packets have waited without one leaving; nothing when none waits, since a sender may take its time.
+    /// Returns how long packets have waited since one was last removed; zero when the window is empty, since a sender
+    /// may take its time.
     pub fn silence(&self) -> Duration {
         let state = self.lock();
         state.since.filter(|_| !state.waiting.is_empty()).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Lets nobody enter any more. Returns how many packets wait, and the first of them.
+    /// Refuses further packets. Returns the number of waiting packets and the lowest offset among them.
     pub fn give_up(&self) -> (usize, u32) {
         let mut state = self.lock();
         state.given_up = true;
@@ -68,7 +69,7 @@ impl Window {
         self.lock().given_up
     }
 
-    /// It is whole at any moment.
+    /// Locks the state and ignores poisoning: it is consistent at any time.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Arguments and files that are none: refused, told, and nothing else happens.
+//! Invalid arguments and files are refused and reported, without other effects.
 
 use crate::build::{Link, Workshop};
 
@@ -9,7 +9,7 @@ fn what_nobody_should_pass_is_refused() {
     let image = workshop.handlers("clang");
     let bytes = std::fs::read(&image).unwrap();
     let mut arguments = vec![image];
-    // Neither images nor traces: empty would be a trace of no packets.
+    // Files that are neither an image nor a trace. An empty file is missing here: it is a valid trace without packets.
     for (name, content) in [
         ("text", &b"no such thing"[..]),
         ("cut", &bytes[..bytes.len() / 2]),
@@ -40,7 +40,7 @@ fn what_nobody_should_pass_is_refused() {
     }
 }
 
-/// What an image does not have, and an image that is not there.
+/// Tests a name that the image does not have, and an image that does not exist.
 #[test]
 fn names_that_are_not_there_are_told() {
     let workshop = Workshop::new();

@@ -1,4 +1,4 @@
-//! Building the library, handlers and C programs as their users do.
+//! Builds the library, handlers and C programs the way users do.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,24 +7,25 @@ use std::sync::OnceLock;
 use spin_tests::built;
 use tempfile::TempDir;
 
-/// The crate's folder.
+/// Folder of the crate.
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// How a program is linked.
+/// Linkage of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// With `libpspin.so`.
+    /// Linked with `libpspin.so`.
     Shared,
-    /// With `libpspin.a`.
+    /// Linked with `libpspin.a`.
     Static,
 }
 
-/// What static programs need besides: what Rust's standard library does, and no more of the engine than they use.
+/// Linker arguments of static programs: the libraries of Rust's standard library. Section garbage collection removes
+/// unused parts of the engine.
 const SYSTEM: [&str; 5] = ["-Wl,--gc-sections", "-lgcc_s", "-lm", "-lpthread", "-ldl"];
 
-/// Programs and images of one test, in a folder that goes with it.
+/// Programs and images of one test, in a temporary folder.
 pub struct Workshop {
     folder: TempDir,
 }
@@ -44,12 +45,12 @@ impl Workshop {
         path
     }
 
-    /// An image of `programs/handlers.c`.
+    /// Writes an image of `programs/handlers.c`.
     pub fn handlers(&self, compiler: &str) -> PathBuf {
         self.file(&format!("handlers-{compiler}.elf"), image(compiler))
     }
 
-    /// A program, by its source's path in the crate.
+    /// Compiles a program from a source path within the crate.
     pub fn program(&self, source: &str, link: Link) -> PathBuf {
         let (source, library) = (folder().join(source), built());
         let program = self.path(source.file_stem().expect("a name").to_str().expect("UTF-8"));
@@ -69,7 +70,7 @@ impl Workshop {
         program
     }
 
-    /// Runs a program to its end.
+    /// Runs a program to completion.
     pub fn run<S: AsRef<std::ffi::OsStr>>(&self, program: &Path, arguments: &[S]) -> Ran {
         let output = Command::new(program).args(arguments).current_dir(self.folder.path()).output().expect("it starts");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -82,7 +83,7 @@ impl Workshop {
     }
 }
 
-/// The image of `programs/handlers.c` by a compiler, which is made once.
+/// Returns the image of `programs/handlers.c`, built once per compiler.
 fn image(compiler: &str) -> &'static [u8] {
     static IMAGES: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
     IMAGES[usize::from(compiler == "gcc")].get_or_init(|| {
@@ -92,18 +93,18 @@ fn image(compiler: &str) -> &'static [u8] {
     })
 }
 
-/// How a program ended, and what it printed.
+/// Exit status and output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     pub success: bool,
-    /// `None`: a signal.
+    /// Exit code; `None` after a signal.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
 impl Ran {
-    /// What follows on each line that begins with this.
+    /// Returns the rest of each output line that begins with `start`.
     pub fn after(&self, start: &str) -> Vec<&str> {
         self.out.lines().filter_map(|line| line.strip_prefix(start)).collect()
     }

@@ -1,4 +1,4 @@
-//! A driver with packets, host memory and a loop of its own.
+//! A driver program with its own packets, host memory and run loop.
 
 use crate::build::{Link, Workshop};
 
@@ -13,7 +13,7 @@ fn a_driver_that_closes_the_loop() {
         assert_eq!(ran.out.lines().next(), Some("released 50 wrong 0 accesses 11 on time 1"));
         let refused = "libpspin: pspinsim_run: the simulation is running: callbacks may neither run nor end it";
         assert_eq!(ran.err.lines().collect::<Vec<_>>(), [refused; 50]);
-        // 200 bytes from an address one behind a multiple of 16: 4 pieces each way.
+        // 200 bytes from an address one past a multiple of 16: 4 beats each way.
         assert!(ran.out.contains("\tWrites: 200 beats of 64 B at most; 10000 Bytes;"), "{}", ran.out);
         assert!(ran.out.contains("\tReads: 200 beats of 64 B at most; 10000 Bytes;"), "{}", ran.out);
         assert!(ran.out.contains("\tWritten: 200 Bytes; Read: 200 Bytes\n"), "{}", ran.out);

@@ -1,4 +1,4 @@
-//! The generic driver: messages, traces, two contexts, and what is the same in every run.
+//! The generic driver: messages, traces, two contexts, and results that are identical in every run.
 
 use crate::build::{Link, Ran, Workshop};
 
@@ -18,7 +18,7 @@ fn ok(options: &[&str], handlers: &[&str]) -> Ran {
     ran
 }
 
-/// Words that handlers told the host, as the bytes of their pieces say: the first byte of each.
+/// Words that handlers sent to the host: the first byte of each write.
 fn first_bytes(ran: &Ran) -> Vec<u32> {
     let lines = ran.after("host write ");
     lines.iter().map(|line| line.rsplit(' ').next().and_then(|byte| byte.parse().ok()).expect("a byte")).collect()
@@ -81,10 +81,10 @@ fn two_runs_are_equal_to_the_byte() {
     assert_eq!(first, second);
 }
 
-/// Header first, completion last, and all of a message's handlers on its flow.
+/// The header handler runs first and the completion handler last, and all handlers of a message see its flow.
 #[test]
 fn handlers_of_a_message_run_in_order() {
-    // The counter's lowest byte is told first.
+    // Handlers send the counter's lowest byte first.
     let ran = ok(&["-p", "100", "-s", "64", "-d", "0"], &["count_ph", "count_hh", "count_th"]);
     assert_eq!(first_bytes(&ran), (0..102).collect::<Vec<_>>());
     assert_eq!(ran.after("released "), ["100"]);
@@ -92,7 +92,7 @@ fn handlers_of_a_message_run_in_order() {
 
 #[test]
 fn contexts_count_on_scratchpads_of_their_own() {
-    // Messages 0 to 7 are of both contexts in turn; message 0 and 4 of the first count on cluster 0, and so on.
+    // Messages 0 to 7 alternate between the contexts; messages 0 and 4 of the first count on cluster 0, and so on.
     let ran = ok(&["-m", "8", "-p", "4", "-s", "64", "-l", "5000"], &["count_ph"]);
     let expected: Vec<u32> = (0..8).flat_map(|message| (0..4).map(move |packet| message / 4 * 4 + packet)).collect();
     assert_eq!(first_bytes(&ran), expected);
@@ -110,11 +110,11 @@ fn a_trace_says_sources_sizes_gaps_messages_and_ends() {
     let ran = run("2 5 200\n0 1 64 10 1 0\n1 0 128 0 2 1\n0 1 0 500 0 0\n0 1 200 0 1 1\n1 0 64 0 3 1\n");
     assert!(ran.success, "{ran:?}");
     assert_eq!(ran.after("sent "), ["64", "128", "64", "200"].map(|len| format!("{len} bytes, first 84")));
-    // Messages overtake each other.
+    // Sorted, since messages overtake each other.
     let mut arrivals: Vec<&str> =
         ran.after("packet ").iter().map(|line| line.split(' ').nth(2).expect("a time")).collect();
     arrivals.sort_by_key(|time| time.parse::<u64>().expect("a number"));
-    // 64 B in 1 cycle and 10 to wait; 128 B in 2 and 500; 200 B in 4.
+    // 64 B take 1 cycle, then 10 to wait; 128 B take 2, then 500; 200 B take 4.
     assert_eq!(arrivals, ["0", "11000", "513000", "517000"]);
     for wrong in
         ["", "1 1", "1 1 5000\n0 0 64 0 0 1", "1 2 64\n0 0 64 0 0 1", "1 1 64\n7 0 64 0 0 1", "1 1 64\n0 0 65 0 0 1"]
@@ -123,7 +123,7 @@ fn a_trace_says_sources_sizes_gaps_messages_and_ends() {
     }
 }
 
-/// While its home cluster is full, a message's tasks run on the others; they are told which one is its home.
+/// While the home cluster is full, a message's tasks run on other clusters. Handlers are told the home cluster.
 #[test]
 fn tasks_overflow_to_other_clusters() {
     let workshop = Workshop::new();
@@ -142,7 +142,7 @@ fn tasks_overflow_to_other_clusters() {
     }
 }
 
-/// Packets that come faster than handlers take them wait, and are all handled.
+/// Packets that arrive faster than handlers process them are held back, and all are processed.
 #[test]
 fn more_packets_than_there_is_room_for_are_held_back() {
     let ran = ok(&["-m", "6", "-p", "1000", "-s", "1024", "-d", "0", "-l", "0"], &["slow_ph"]);

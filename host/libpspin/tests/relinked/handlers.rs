@@ -1,10 +1,10 @@
-//! What handlers find, and what becomes of those that go astray.
+//! The environment of handlers, and the outcome of faulty ones.
 
 use std::path::Path;
 
 use crate::build::{Link, Ran, Workshop};
 
-/// Runs a program that prints what handlers told the host, as whole words.
+/// Runs a program that prints the words that handlers sent to the host.
 fn told(workshop: &Workshop, arguments: &[&str], compiler: &str) -> Ran {
     let program = workshop.program("tests/relinked/programs/words.c", Link::Shared);
     let image = workshop.handlers(compiler);
@@ -26,7 +26,7 @@ fn ok(arguments: &[&str]) -> Ran {
     ran
 }
 
-/// Message, flow: the lower 8 bits.
+/// The flow is the lower 8 bits of the message id.
 #[test]
 fn the_flow_is_the_message_s_queue() {
     for (msgid, flow) in [("0", 0), ("255", 255), ("256", 0), ("1023", 255), ("4294967295", 255), ("4660", 0x34)] {
@@ -35,7 +35,7 @@ fn the_flow_is_the_message_s_queue() {
     }
 }
 
-/// The second context's scratchpads begin 409,600 bytes behind the first one's.
+/// The second context's scratchpads begin 409,600 bytes after the first one's.
 #[test]
 fn tasks_are_told_where_everything_is() {
     for compiler in ["clang", "gcc"] {
@@ -55,16 +55,16 @@ fn tasks_are_told_where_everything_is() {
     }
 }
 
-/// Both contexts write the first and the last word of all their memories, and find what they left there themselves.
+/// Both contexts write the first and the last word of all their memories, and find their own values again.
 #[test]
 fn contexts_do_not_share_memory() {
     let ran = ok(&["keep_ph", "0", "1", "4", "5"]);
     let words = words(&ran);
     let of_packet = |number: usize| words[5 * number..][..5].iter().map(|(_, word)| *word).collect::<Vec<_>>();
-    // Handler memory of the first begins where the image has some of its own, as the machine has one memory for both.
+    // The machine has one handler memory, so the first context's begins at an address where the image has its own.
     assert_eq!(of_packet(0), [0, 0, 0, 0, 11 << 32]);
     assert_eq!(of_packet(1), [0; 5], "what the first left is not there");
-    // The program's packets have their numbers, and one is added to that.
+    // The program numbers its packets; the handler adds one.
     assert_eq!(of_packet(2), [0x1_0000_0001; 5]);
     assert_eq!(of_packet(3), [0x2_0000_0002; 5]);
 }
@@ -106,7 +106,7 @@ fn a_handler_that_never_ends_is_ended() {
     assert!(ran.err.contains("in endless_ph+0x"), "{}", ran.err);
 }
 
-/// Handlers that wait for each other all get there; the program lets them go on from its callback.
+/// Handlers that wait for each other all complete; the program releases them from its callback.
 #[test]
 fn handlers_wait_for_each_other_and_for_the_program() {
     let workshop = Workshop::new();
@@ -143,7 +143,7 @@ fn last_number(line: &str) -> u32 {
     line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Nothing is sent without end, however much is asked for.
+/// The bytes sent are bounded, however many commands a handler issues.
 #[test]
 fn a_flood_of_commands_is_refused() {
     let ran = ended("flood_ph");
@@ -172,21 +172,21 @@ fn puts_are_divided_into_packets() {
 
 #[test]
 fn lines_that_handlers_print_are_the_program_s() {
-    // That much code is interpreted, which may be told.
+    // Code of this size is interpreted, which may be reported.
     let ran = told(&Workshop::new(), &["print_ph", "9", "6"], "clang");
     assert!(ran.success, "{ran:?}");
     assert_eq!(ran.after("[1.0] "), ["flow 9"]);
     assert_eq!(ran.after("[2.0] "), ["flow 6"]);
 }
 
-/// The image is initialised once, its data are there once for all contexts, and programs reach them.
+/// The image is initialised once, its data exist once for all contexts, and programs can access them.
 #[test]
 fn an_image_s_data_are_there_once() {
     let ran = ok(&["data_ph", "0", "1"]);
     assert_eq!(words(&ran), [(0, 1 << 32 | 22), (0, 1 << 32 | 23)]);
 }
 
-/// A trace of the library's own kind. Its program names no image; the environment does.
+/// A trace in the library's format. Its program names no image; the environment variable does.
 #[test]
 fn traces_are_read() {
     let workshop = Workshop::new();
@@ -207,14 +207,14 @@ fn traces_are_read() {
     };
     let (success, [out, err]) = run(Some(&image));
     assert!(success && err.is_empty(), "{out}{err}");
-    // The handler turns byte 28 over where it has so many.
+    // The handler inverts byte 28 of packets that are long enough.
     let sent: Vec<_> = out.lines().filter_map(|line| line.strip_prefix("sent ")).collect();
     assert_eq!(sent, ["100 0 227", "20 100 0", "1 140 0"]);
     let (success, [_, err]) = run(None);
     assert!(!success && err.contains("line 1: execution context: no image is loaded"), "{err}");
 }
 
-/// The address of a function.
+/// Returns the address of a function.
 fn symbol(image: &Path, name: &str) -> u32 {
     let elf = std::fs::read(image).expect("an image");
     let image = hpu_vm::Image::load(&elf, &pspin::MACHINE).expect("an image");

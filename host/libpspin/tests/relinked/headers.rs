@@ -1,4 +1,4 @@
-//! The headers: C and C++, and the library's values.
+//! The headers compile as C and C++, and their constants match the library's.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn constants_and_defaults_are_the_library_s() {
     assert!(ran.success && ran.err.is_empty(), "{ran:?}");
 }
 
-/// Each header on its own, in every language that programs are written in.
+/// Each header compiles alone in every language of user programs.
 #[test]
 fn headers_compile_alone_as_c_and_as_cpp() {
     let workshop = Workshop::new();
@@ -38,7 +38,7 @@ fn headers_compile_alone_as_c_and_as_cpp() {
     }
 }
 
-/// Who calls the functions from C++ finds them by their C names.
+/// C++ programs find the functions by their C names.
 #[test]
 fn cpp_programs_link() {
     let workshop = Workshop::new();

@@ -1,5 +1,5 @@
-//! C programs of the shape that drivers for PsPIN's simulation have, by the headers' names alone: compiled, linked with the library,
-//! and run with handlers that `spin-cc --abi pspin` built.
+//! C programs shaped like drivers of PsPIN's simulation, using only names from the headers. They are compiled, linked
+//! with the library, and run with handlers built by `spin-cc --abi pspin`.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a test")]
 

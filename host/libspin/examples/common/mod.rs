@@ -1,5 +1,5 @@
-//! What the host programs of the shipped handlers have in common: `PROGRAM IMAGE.elf MESSAGES [SOCKET]` installs the image's
-//! handlers and waits until so many messages have ended.
+//! Shared code of the shipped handlers' host programs. `PROGRAM IMAGE.elf MESSAGES [SOCKET]` installs the image's
+//! handlers and waits until `MESSAGES` messages have completed.
 #![allow(dead_code, reason = "each program uses its part of this")]
 
 use std::error::Error;
@@ -10,10 +10,10 @@ use libspin::{Client, DEFAULT_SOCKET, Install, Region};
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The datagrams that handlers get.
+/// Rule that matches the handlers' datagrams.
 pub const RULE: &str = "udp dport 9999";
 
-/// A program whose handlers are installed. They go when it ends.
+/// A program whose handlers are installed. They are removed when it exits.
 pub struct Program {
     pub spind: Client,
     pub host: Option<Region>,
@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Installs the handlers that the command line names.
+    /// Installs the handlers named on the command line.
     pub fn install(install: &Install) -> Outcome<Self> {
         let mut arguments = std::env::args().skip(1);
         let usage = "usage: PROGRAM IMAGE.elf MESSAGES [SOCKET]";
@@ -33,7 +33,7 @@ impl Program {
         Ok(Self { spind, host: context.host, context: context.id, messages })
     }
 
-    /// Says that packets may come, and waits until the messages have ended.
+    /// Prints that packets may be sent, and waits until the messages have completed.
     pub fn wait(&mut self) -> Outcome {
         println!("waiting for {} messages", self.messages);
         while self.counter("messages")? < self.messages {
@@ -42,26 +42,26 @@ impl Program {
         Ok(())
     }
 
-    /// One of the context's counters.
+    /// Reads one of the context's counters.
     pub fn counter(&mut self, name: &str) -> Outcome<u64> {
         let contexts = self.spind.contexts()?;
         let own = contexts.into_iter().find(|context| context.context == self.context).ok_or("the context is gone")?;
         Ok(own.counters.into_iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1))
     }
 
-    /// Host memory; there is some if it was asked for.
+    /// Returns the host memory, if some was requested.
     pub fn host(&self) -> Outcome<&Region> {
         Ok(self.host.as_ref().ok_or("no host memory")?)
     }
 
-    /// Words of host memory.
+    /// Reads words of host memory.
     pub fn words(&self, offset: u64, count: usize) -> Outcome<Vec<u32>> {
         let mut bytes = vec![0; 4 * count];
         self.host()?.read(offset, &mut bytes)?;
         Ok(bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
     }
 
-    /// Vectors of `length` words that the clusters left in host memory, one after the other, added up.
+    /// Adds up the vectors of `length` words that the clusters wrote to host memory, one after the other.
     pub fn sum_of_clusters(&mut self, length: usize) -> Outcome<Vec<u32>> {
         let clusters = self.spind.capabilities()?.machine.clusters as usize;
         let mut sum = vec![0u32; length];
@@ -72,7 +72,7 @@ impl Program {
     }
 }
 
-/// Prints the words that are not zero, with their indices.
+/// Prints the non-zero words with their indices.
 pub fn print_nonzero(words: &[u32]) {
     for (index, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
         println!("{index} {word}");

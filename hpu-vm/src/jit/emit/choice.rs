@@ -1,8 +1,8 @@
-//! Branches over one instruction that only computes: they choose a value, not a way.
+//! Branches over one instruction that only computes: they select a value.
 //!
-//! That is what compilers make of `min` for processors that have no conditional moves. What is chosen depends on data more often than
-//! not, and a branch on that is mispredicted: so it is a conditional move of the host. Not where instructions are counted, or looked
-//! at one by one.
+//! Compilers emit such branches for `min` on processors without conditional moves. The condition usually depends on
+//! data, and a branch on it would be mispredicted, so it becomes a conditional move of the host. The conversion is not
+//! done where instructions are counted, or observed one by one.
 
 use std::ops::RangeInclusive;
 

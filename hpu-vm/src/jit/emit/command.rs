@@ -1,9 +1,10 @@
-//! Commands: handlers store type and words just before they issue one, so what is issued is mostly known by the values that they
-//! stored. The host is called with those then, and need not wait until the words have left the store buffer. Most handlers end with
-//! that, or store all words anew for the next one: then nobody else could read the words, and they are not stored at all.
+//! Commands. Handlers store type and words just before they issue a command, so the stored values are mostly known at
+//! translation. The host is then called with these values and need not wait until the words have left the store buffer.
+//! Most handlers end afterwards, or store all words again for the next command. Nothing else can then read the words,
+//! and they are not stored at all.
 //!
-//! A send that is the last thing a handler does is left to who called the function: that takes no call from here, nor what a function takes that
-//! calls others.
+//! A send that is a handler's last action is left to the caller of the function: the function then needs neither a call
+//! nor what a calling function must save.
 
 use std::mem::offset_of;
 

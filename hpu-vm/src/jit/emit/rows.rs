@@ -1,16 +1,16 @@
-//! Loops that add up [rows](crate::jit::rows): a row is loaded as vectors, and added to one that goes round the loop. Lane by lane that adds up
-//! the same, which is added to the total where the loop is left.
+//! Loops that add up [rows](crate::jit::rows). A row is loaded as vectors and added to a vector that is carried around
+//! the loop. Each element of that vector is a partial sum; the elements are added to the total where the loop is left.
 //!
-//! Where all rows of a loop are of the packet, which is found out before it, nothing is looked at any more, and they are [read where it
-//! arrived](crate::jit::in_place).
+//! If all rows of a loop belong to the packet, which is determined before the loop, there are no further checks, and
+//! the rows are [read where the packet arrived](crate::jit::in_place).
 //!
-//! A vector that lies within a page faults as its first word does. So turns whose row does not, and with exact checks those whose row is
-//! refused, are done as the block says, outside of the loop.
+//! A vector that lies within a page faults as its first word does. Iterations whose row crosses a page are executed as
+//! the block specifies, outside of the loop. With exact checks the same applies to iterations whose row is refused.
 //!
-//! Others may write to a row meanwhile, and an aligned word is seen as it was before that or after. A processor may load a vector in several
-//! accesses: on x86-64 these are of quadwords at the least (Intel SDM, vol. 3A, 9.1.1; AMD64 APM, vol. 2, 7.3.2), which have such words whole;
-//! A64 promises no more than that of vectors at multiples of 8 (Arm ARM, B2.2.1), so there rows of aligned words that are at none are done as
-//! the block says too.
+//! Others may write to a row at the same time, and an aligned word must be read as it was before or after a write. A
+//! processor may load a vector in several accesses. On x86-64 each has at least a quadword (Intel SDM, vol. 3A, 9.1.1;
+//! AMD64 APM, vol. 2, 7.3.2), which contains such words whole. A64 promises that only for vectors at multiples of 8
+//! (Arm ARM, B2.2.1). There, rows of aligned words at other addresses are also executed as the block specifies.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I32X4, I64};

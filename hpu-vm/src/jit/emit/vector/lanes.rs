@@ -1,4 +1,4 @@
-//! Lanes: types, constants, extensions, writing part of a group.
+//! Elements of host vectors: types, constants, extensions, writing part of a group.
 
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I16X8, I32, I32X4};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};

@@ -1,8 +1,9 @@
-//! Loads and stores of elements that lie one after the other.
+//! Loads and stores of consecutive elements.
 //!
-//! The bytes of a group are moved 16 at a time. What is only partly allowed is the interpreter's: elements before the
-//! one that faults are accessed. For loads of translated code that makes no difference, as nobody sees the registers of a
-//! task that has faulted; stores are done at once only within a page, or a range where checks are exact.
+//! The bytes of a group are moved 16 at a time. An access that is only partly allowed is done by the interpreter, which
+//! accesses the elements before the faulting one. Loads of translated code need not do that, since nothing sees the
+//! registers of a task that has faulted. Stores are done at once only within a page, or within a range where checks are
+//! exact.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64, I64X2};
