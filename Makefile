@@ -75,6 +75,9 @@ lint: deps-build ## check formatting, clippy, structure of the crates, dependenc
 	$(CARGO) fmt --manifest-path .ci/structure/Cargo.toml --check
 	$(CARGO) clippy --manifest-path .ci/structure/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/tools-structure --all-targets --locked -- -D warnings
 	.ci/lint-structure
+	$(CARGO) fmt --manifest-path .ci/language/Cargo.toml --check
+	$(CARGO) clippy --manifest-path .ci/language/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/tools-language --all-targets --locked -- -D warnings
+	.ci/lint-language
 	.ci/deny
 
 bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## run all benchmarks

@@ -144,7 +144,7 @@ impl Naive {
     }
 
     /// Drops the packets of a cancelled message once none of its tasks is in flight.
-    fn bury(&mut self) -> Vec<Packet> {
+    fn drain_cancelled(&mut self) -> Vec<Packet> {
         if !self.killed || self.in_flight() > 0 {
             return Vec::new();
         }
@@ -265,7 +265,7 @@ impl Run {
                     naive.end_refused = end_of_message;
                     // Arrivals behind it belong to the next message.
                     naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
-                    let buried = naive.bury();
+                    let buried = naive.drain_cancelled();
                     assert!(buried.is_empty(), "a dead message has no packets");
                     assert_eq!(result, Err(Rejected::Cancelled { packet, behind: false, idle: naive.idle() }));
                     self.released.push(packet);
@@ -292,7 +292,7 @@ impl Run {
                 self.naive[mpq.0 as usize].kept_open = true;
             }
             Op::Feedback(_) if self.in_flight.is_empty() => {}
-            Op::Feedback(which) => self.feed_back(which % self.in_flight.len()),
+            Op::Feedback(which) => self.complete_task(which % self.in_flight.len()),
         }
         self.note_ready();
         self.mpqs.check();
@@ -349,7 +349,7 @@ impl Run {
         }
         naive.kept_open &= naive.killed;
         naive.killed = true;
-        let mut buried = naive.bury();
+        let mut buried = naive.drain_cancelled();
         buried.reverse();
         assert_eq!(sunk, buried);
         assert_eq!(idle, naive.idle());
@@ -393,7 +393,7 @@ impl Run {
         self.in_flight.push(task);
     }
 
-    fn feed_back(&mut self, which: usize) {
+    fn complete_task(&mut self, which: usize) {
         let task = self.in_flight.swap_remove(which);
         let feedback = self.mpqs.complete(task.mpq, task.stage, (!task.releases_packet).then_some(task.packet));
         if task.releases_packet {
@@ -401,7 +401,7 @@ impl Run {
         }
         let naive = &mut self.naive[task.mpq.0 as usize];
         assert_eq!(feedback.message_done, naive.finish(task.stage));
-        let mut buried = naive.bury();
+        let mut buried = naive.drain_cancelled();
         assert_eq!(feedback.idle, naive.idle());
         self.held -= buried.len();
         self.released.extend(&buried);

@@ -40,8 +40,8 @@ fn many_and_few() -> Vec<Vec<u8>> {
 const ONE_CLUSTER: Machine = Machine { clusters: 1, ..Machine::PSPIN };
 
 /// A packet for `meet`, a message of its own.
-fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
-    udp_from(who.into(), 1, &[[who, waits_for].as_slice(), &[0; 30]].concat())
+fn meeting(who: u8, depends_on: u8) -> Vec<u8> {
+    udp_from(who.into(), 1, &[[who, depends_on].as_slice(), &[0; 30]].concat())
 }
 
 /// The number of frames that came from a port.

@@ -51,10 +51,10 @@ fn apply(diff: &str, copy: &Path) {
 /// their path in the workspace: with the paths of the original one, the copy's artifacts would replace its artifacts.
 fn write_manifest(copy: &Path) {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
-    let (members, rest) = manifest.split_once("]\n").expect("members");
+    let (members, rest) = manifest.split_once("\n]\n").expect("members");
     let members = members.replace("    \"", "    \"tree/");
     let rest = rest.replace("path = \"", "path = \"tree/");
-    fs::write(copy.join("Cargo.toml"), format!("{members}]\n{rest}")).expect("room");
+    fs::write(copy.join("Cargo.toml"), format!("{members}\n]\n{rest}")).expect("room");
     fs::copy(root().join("Cargo.lock"), copy.join("Cargo.lock")).expect("room");
 }
 

@@ -22,9 +22,11 @@ impl Words {
         let mut found = Vec::new();
         for (place, sentence) in sentences(paragraph).into_iter().enumerate() {
             let text = plain(sentence);
+            // Not code, a link or a cell of a table.
+            let is_sentence = sentence.starts_with(char::is_uppercase);
             for (phrase, instead) in &self.phrases {
                 let is_there = match phrase.strip_prefix('^') {
-                    Some(start) => place == 0 && text.starts_with(&format!(" {start} ")),
+                    Some(start) => place == 0 && is_sentence && text.starts_with(&format!(" {start} ")),
                     None => text.contains(&format!(" {phrase} ")),
                 };
                 if is_there {

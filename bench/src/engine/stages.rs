@@ -135,7 +135,7 @@ impl Bench {
         lap(2);
         let returned = self.run();
         lap(3);
-        self.feed_back();
+        self.complete_task();
         lap(4);
         self.outbound.flush(&mut *self.nic);
         self.nic.flush()?;
@@ -185,7 +185,7 @@ impl Bench {
         })
     }
 
-    fn feed_back(&mut self) {
+    fn complete_task(&mut self) {
         for Passing { frame, mpq, last, .. } in self.passing.drain(..) {
             self.outbound.recycle.push(frame);
             if last {

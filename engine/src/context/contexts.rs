@@ -128,7 +128,7 @@ impl Contexts {
 
     /// Reroutes matched packets of rolled-back contexts.
     pub(crate) fn reroute(&self, inbound: &mut RxBatch) {
-        inbound.readdress(|slot| self.owner_of(slot));
+        inbound.reroute(|slot| self.owner_of(slot));
     }
 
     /// The routes without the contexts in `leaving`, and with new `rules` for others.

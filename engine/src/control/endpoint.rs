@@ -96,7 +96,7 @@ impl Listener {
     /// The next connection. `WouldBlock` when there is none.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),

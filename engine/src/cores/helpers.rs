@@ -58,12 +58,12 @@ pub(crate) struct SharedResult {
 
 /// A thread that takes tasks of this one, and the channel to it.
 #[derive(Debug)]
-struct Borrower {
+struct HelperTx {
     status: Arc<PeerStatus>,
     channel: CreditTx<SharedTask, Infallible, SharedResult>,
 }
 
-impl Borrower {
+impl HelperTx {
     fn is_idle(&self) -> bool {
         self.status.is_idle() && !self.channel.is_closed()
     }
@@ -71,7 +71,7 @@ impl Borrower {
 
 /// A thread that lends tasks to this one, and the channel from it.
 #[derive(Debug)]
-struct Lender {
+struct HelperRx {
     status: Arc<PeerStatus>,
     shared_tasks_in: CreditRx<SharedTask>,
     shared_result: ReturnTx<Infallible, SharedResult>,
@@ -83,8 +83,8 @@ pub struct Helpers {
     status: Arc<PeerStatus>,
     /// Whether other threads see this one as idle.
     idle: bool,
-    borrowers: Vec<Borrower>,
-    lenders: Vec<Lender>,
+    borrowers: Vec<HelperTx>,
+    lenders: Vec<HelperRx>,
     /// Shared tasks waiting here, with the index of their lender in [`Helpers::lenders`].
     pub(crate) waiting: VecDeque<(usize, SharedTask)>,
     /// Own tasks that came back.
@@ -107,8 +107,8 @@ impl Helpers {
                 let (channel, shared_tasks_in, shared_result) =
                     credit_channel(MAX_SHARED_TASKS, 0, wakeups[from].clone(), wakeups[to].clone());
                 let [lender, borrower] = [from, to].map(|thread| all[thread].status.clone());
-                all[from].borrowers.push(Borrower { status: borrower, channel });
-                all[to].lenders.push(Lender { status: lender, shared_tasks_in, shared_result });
+                all[from].borrowers.push(HelperTx { status: borrower, channel });
+                all[to].lenders.push(HelperRx { status: lender, shared_tasks_in, shared_result });
             }
         }
         all
@@ -160,7 +160,7 @@ impl Helpers {
 
     /// Sends staged tasks.
     pub(crate) fn hand_over(&mut self) {
-        for Borrower { channel, .. } in &mut self.borrowers {
+        for HelperTx { channel, .. } in &mut self.borrowers {
             if !channel.staged.is_empty() {
                 channel.send(|| None);
             }
@@ -171,14 +171,14 @@ impl Helpers {
     /// ended.
     pub(crate) fn take(&mut self) -> u64 {
         let mut lost = 0;
-        for Borrower { channel, .. } in &mut self.borrowers {
+        for HelperTx { channel, .. } in &mut self.borrowers {
             if channel.has_returns() {
                 channel.reclaim(|shared_result| self.back.push(shared_result));
             } else if channel.out() > 0 && channel.is_closed() {
                 lost += channel.write_off() as u64;
             }
         }
-        for (at, Lender { shared_tasks_in, .. }) in self.lenders.iter_mut().enumerate() {
+        for (at, HelperRx { shared_tasks_in, .. }) in self.lenders.iter_mut().enumerate() {
             let count = shared_tasks_in.len();
             if count > 0 {
                 shared_tasks_in.take(count, |shared_task| self.waiting.push_back((at, shared_task)));
@@ -199,7 +199,7 @@ impl Helpers {
 
     /// Whether other threads hold tasks of this one, or this one holds theirs.
     pub(crate) fn has_loans(&self) -> bool {
-        let lent = |Borrower { channel, .. }: &Borrower| channel.out() > 0;
+        let lent = |HelperTx { channel, .. }: &HelperTx| channel.out() > 0;
         let here = !self.waiting.is_empty() || !self.back.is_empty();
         here || self.have_come() || self.borrowers.iter().any(lent)
     }
@@ -217,7 +217,7 @@ impl Helpers {
 
     /// Whether other threads may still lend tasks to this one.
     pub(crate) fn may_borrow(&self) -> bool {
-        let may = |Lender { status, shared_tasks_in, .. }: &Lender| status.lends() && !shared_tasks_in.is_closed();
+        let may = |HelperRx { status, shared_tasks_in, .. }: &HelperRx| status.lends() && !shared_tasks_in.is_closed();
         self.lenders.iter().any(may)
     }
 }

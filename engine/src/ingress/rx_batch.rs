@@ -231,7 +231,7 @@ impl RxBatch {
     }
 
     /// Replaces the owners of all frames.
-    pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
+    pub fn reroute(&mut self, owner: impl Fn(Slot) -> Slot) {
         self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|entry| entry.owner = owner(entry.owner));
     }
 

@@ -114,7 +114,7 @@ impl Core {
 
     /// Completes a task that has ended. Returns whether a packet buffer was released.
     #[inline]
-    pub(crate) fn feed_back(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
+    pub(crate) fn complete_task(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
         let Task { mpq, stage, context: binding, packet, releases_packet } = task;
         let dying = self.table.mpqs.is_cancelled(mpq);
         let kept = if releases_packet {

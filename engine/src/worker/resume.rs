@@ -76,7 +76,7 @@ impl TaskRunner {
             }
             if exit != Exit::Parked {
                 match parked.borrowed {
-                    None => released += u64::from(core.feed_back(parked.task, issued.deferred)),
+                    None => released += u64::from(core.complete_task(parked.task, issued.deferred)),
                     Some(borrowed) => {
                         return_task(helpers.as_deref_mut(), borrowed, parked.task, Outcome::Ended(issued.deferred));
                     }

@@ -232,7 +232,7 @@ impl TaskRunner {
             self.park(core, task, hpu, issued, None);
             return false;
         }
-        core.feed_back(task, issued.deferred)
+        core.complete_task(task, issued.deferred)
     }
 
     /// Runs the context's handler for a stage, or resumes it.

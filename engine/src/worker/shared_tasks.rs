@@ -100,7 +100,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
                 continue;
             }
             match outcome {
-                Outcome::Ended(deferred) => released += u64::from(self.core.feed_back(shared_task.task, deferred)),
+                Outcome::Ended(deferred) => released += u64::from(self.core.complete_task(shared_task.task, deferred)),
                 Outcome::Abandoned => self.give_up(shared_task.task),
                 Outcome::NotRun => match idle_hpu(&self.core.contexts.list, task.context, Stage::Payload) {
                     Some(hpu) => released += self.run_here(shared_task.task, hpu),

@@ -114,8 +114,8 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
     let ids = [1, 2].map(|port| two.install("meet", Install { hpus: Some(2), ..rule(&format!("udp dport {port}")) }));
     two.poll(1);
     // Tasks of the first context do not wait, since each is its own partner. One that runs on the other thread does.
-    let packets = |port: u16, waits_for: u8, flows: Range<u16>| {
-        flows.map(move |flow| udp_from(flow, port, &[[1, waits_for].as_slice(), &[0; 30]].concat()))
+    let packets = |port: u16, depends_on: u8, flows: Range<u16>| {
+        flows.map(move |flow| udp_from(flow, port, &[[1, depends_on].as_slice(), &[0; 30]].concat()))
     };
     two.arrive(0, &packets(1, 1, 0..500).collect::<Vec<_>>());
     for _ in 0..100 {

@@ -120,8 +120,8 @@ fn messages_of_different_threads_find_nothing_of_each_other() {
 }
 
 /// A packet for `meet`, a message of its own.
-fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
-    udp_from(who.into(), 1, &[[who, waits_for].as_slice(), &[0; 30]].concat())
+fn meeting(who: u8, depends_on: u8) -> Vec<u8> {
+    udp_from(who.into(), 1, &[[who, depends_on].as_slice(), &[0; 30]].concat())
 }
 
 #[test]

@@ -246,7 +246,7 @@ impl Simulation {
             Event::Ended(hpu, running, issued) => self.ended(hpu, running, issued),
             Event::Resume(hpu, running) => self.run_task(hpu, running, executor, host),
             Event::Idle(hpu, l1_len) => self.idle(hpu, l1_len),
-            Event::Feedback(task) => self.feed_back(*task, host),
+            Event::Feedback(task) => self.complete_task(*task, host),
             Event::Leave(mut bytes) => {
                 self.links.staged -= bytes.len();
                 self.totals.left(bytes.len(), self.now);
@@ -443,7 +443,7 @@ impl Simulation {
     }
 
     /// Completes a task: releases its packet, or keeps it for the message's next task.
-    fn feed_back(&mut self, task: PacketTask, host: &mut impl Host) {
+    fn complete_task(&mut self, task: PacketTask, host: &mut impl Host) {
         let Task { mpq, stage, packet, releases_packet, .. } = task;
         if releases_packet {
             let Packet { bytes, user, nic_arrival, pspin_arrival, .. } = packet;

@@ -82,7 +82,7 @@ impl ControlHandle {
     /// All counters.
     ///
     /// # Errors
-    /// That spind is stopping.
+    /// The error says that spind is stopping.
     pub fn stats(&self) -> Result<Stats, String> {
         match self.ask(Work::Request(Request::Stats, User(0)))? {
             Answer::Reply(Reply::Stats(stats), ..) => Ok(stats),

@@ -53,7 +53,7 @@ impl Outbound {
     /// bytes done and the buffer for the next ones.
     ///
     /// # Errors
-    /// Those of `copy`.
+    /// The errors of `copy`.
     pub(super) fn copy_in_chunks(
         &mut self,
         len: u32,
