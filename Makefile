@@ -51,6 +51,7 @@ test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzi
 	deploy/test-install.sh
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
+	elif [ "$${SPIN_REQUIRE_ALL:-}" = 1 ]; then echo "SPIN_REQUIRE_ALL=1: the demo over AF_XDP needs root"; exit 1; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
 
 fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)

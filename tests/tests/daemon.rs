@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -417,7 +418,7 @@ fn what_it_does_not_need_it_gives_up() {
 #[test]
 fn who_looks_for_long_handlers_has_priority_and_nothing_else() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: real-time priority needs root");
+        spin_testing::skip("real-time priority needs root");
         return;
     }
     let spind = Spind::start(&["--nic", "loopback"]);
@@ -436,7 +437,7 @@ fn who_looks_for_long_handlers_has_priority_and_nothing_else() {
 #[test]
 fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: becoming an unprivileged user needs root");
+        spin_testing::skip("becoming an unprivileged user needs root");
         return;
     }
     // A folder that another user can read, wherever the source tree is.
@@ -444,14 +445,14 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("spind");
     fs::copy(binary("spind"), &program).unwrap();
-    let mut command = Command::new(program);
-    command.args(["--iface", "lo", "--xdp-mode", "generic", "--socket"]).arg(folder.path().join("s"));
-    command.uid(65534).gid(65534);
-    let run = command.output().unwrap();
-    let error = String::from_utf8(run.stderr).unwrap();
-    // A socket's path that needs privileges too is not what is said first.
-    let elsewhere = command.args(["--socket", "/run/spin-unprivileged.sock"]).output().unwrap();
-    assert_eq!(String::from_utf8(elsewhere.stderr).unwrap(), error);
+    let error_with = |socket: &Path| {
+        let mut command = Command::new(&program);
+        command.args(["--iface", "lo", "--xdp-mode", "generic", "--socket"]).arg(socket);
+        String::from_utf8(command.uid(65534).gid(65534).output().unwrap().stderr).unwrap()
+    };
+    let error = error_with(&folder.path().join("s"));
+    // A socket path that needs privileges too is not what the first error is about.
+    assert_eq!(error_with(Path::new("/run/spin-unprivileged.sock")), error);
     for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK"] {
         assert!(error.contains(capability), "{error}");
     }

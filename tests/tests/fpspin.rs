@@ -38,7 +38,7 @@ fn compiles(language: Language) -> bool {
     let compiler = language.compiler();
     let there = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
-        eprintln!("SKIPPED: there is no {compiler}");
+        spin_testing::skip(&format!("there is no {compiler}"));
     }
     there
 }

@@ -73,7 +73,7 @@ fn a_thread_receives_for_two_that_run_handlers_as_one_machine() {
 /// on removal.
 fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: network namespaces need root");
+        spin_testing::skip("network namespaces need root");
         return;
     }
     let link = Link::new(queues);
@@ -142,7 +142,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
 #[test]
 fn a_thread_without_packets_helps_one_that_has_many() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: network namespaces need root");
+        spin_testing::skip("network namespaces need root");
         return;
     }
     let link = Link::new(2);
@@ -181,7 +181,7 @@ fn a_thread_without_packets_helps_one_that_has_many() {
 #[test]
 fn more_cores_than_queues_are_refused_with_advice() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: network namespaces need root");
+        spin_testing::skip("network namespaces need root");
         return;
     }
     let link = Link::new(1);

@@ -17,7 +17,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3400;
 #[test]
 fn kernel_and_matcher_decide_alike() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: loading the XDP program needs root");
+        spin_testing::skip("loading the XDP program needs root");
         return;
     }
     let filter = Filter::load().expect("the kernel takes the XDP program");

@@ -45,9 +45,9 @@ struct Args {
     /// Folder of the handler images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
-    /// JSON file for the rows; written only when everything is measured.
-    #[arg(long, default_value = "bench/results/engine.json")]
-    json: PathBuf,
+    /// JSON file for the rows [default: bench/results/engine.json if everything is measured, otherwise none].
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// A measurement.
@@ -90,8 +90,10 @@ fn run(args: &Args) -> Result<(), Failure> {
         println!("{table}");
         rows.extend(figures);
     }
-    if args.only.is_none() && args.filter.is_none() {
-        write(&args.json, &rows)?;
+    let all_measured = args.only.is_none() && args.filter.is_none();
+    let default = all_measured.then(|| PathBuf::from("bench/results/engine.json"));
+    if let Some(path) = args.json.clone().or(default) {
+        write(&path, &rows)?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ fn what_was_written_in_l2_before_does_not_show_in_l1() {
             let task = task(OWN, &code, translation.as_ref());
             let mut exit = executor.run(&mut slot, &mut frame, &task, &mut device);
             let mut parked = 0;
-            while exit == Exit::Parked {
+            while exit == Exit::Parked && parked <= waits {
                 parked += 1;
                 assert_eq!(frame, [5, 0, 0, 0]);
                 exit = executor.resume(&mut slot, &mut frame, &task, &mut device);

@@ -22,7 +22,7 @@ fn who_was_parked_has_lost_its_reservation() {
             let (mut guest, mut device) = (Guest::new(OWN, &code, 0), Waits::new(waits));
             let task = task(OWN, &code, translation.as_ref());
             let (mut exit, mut parked) = (executor.run(&mut guest.slot, &mut [], &task, &mut device), 0);
-            while exit == Exit::Parked {
+            while exit == Exit::Parked && parked <= waits {
                 parked += 1;
                 exit = executor.resume(&mut guest.slot, &mut [], &task, &mut device);
             }

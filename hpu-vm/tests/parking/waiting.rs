@@ -166,7 +166,7 @@ impl Parker {
         let whole = options.is_none_or(|options| options.observe);
         let mut parks = Vec::new();
         let mut exit = self.executor.run(&mut slot, &mut kept.frame, &task, &mut device);
-        while exit == Exit::Parked {
+        while exit == Exit::Parked && parks.len() < 100_000 {
             let hart = slot.hart();
             parks.push(Park { pc: hart.pc, retired: hart.retired(), x: whole.then_some(hart.x) });
             self.other.run(self.executor);

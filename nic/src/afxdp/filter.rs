@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn equal_rules_are_not_set_again() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: needs root");
+            spin_testing::skip("needs root");
             return;
         }
         let filter = Filter::load().expect("the kernel accepts it");

@@ -28,7 +28,7 @@ pub const FAR: &str = "10.7.0.2";
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: needs root");
+        spin_testing::skip("needs root");
     }
     root
 }

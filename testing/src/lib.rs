@@ -1,0 +1,33 @@
+//! What the tests of several crates share.
+#![forbid(unsafe_code)]
+
+/// Says on standard error that a test, or a part of one, cannot run here, and why.
+///
+/// # Panics
+/// With `SPIN_REQUIRE_ALL=1` in the environment: then nothing may be skipped.
+pub fn skip(what: &str) {
+    let required = std::env::var_os("SPIN_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "skipped, with SPIN_REQUIRE_ALL=1: {what}");
+    eprintln!("SKIPPED: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_required_is_not_skipped() {
+        // The environment belongs to the whole process: another one is asked.
+        let test = std::env::current_exe().expect("a program");
+        let run = |required: &str| {
+            let mut command = std::process::Command::new(&test);
+            command.args(["--exact", "tests::skips", "--ignored"]).env("SPIN_REQUIRE_ALL", required);
+            command.output().expect("it runs").status.success()
+        };
+        assert_eq!(["0", "1"].map(run), [true, false]);
+    }
+
+    #[test]
+    #[ignore = "run by the other test, with and without the variable"]
+    fn skips() {
+        super::skip("nothing");
+    }
+}
