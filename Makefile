@@ -10,7 +10,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,15 +44,18 @@ else
 endif
 
 test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzing, demo checks in namespaces
-	$(CARGO) test --workspace --locked
-	@# Reception by a pipeline's first core, with all messages in its local share.
-	SPIN_PIPELINE=1 $(CARGO) test --locked -p spin-engine --test handlers --test verdicts
+	deploy/test-suites.sh $(ENFORCE)
 	$(MAKE) --no-print-directory loom
 	deploy/test-install.sh
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
 	elif [ "$${SPIN_REQUIRE_ALL:-}" = 1 ]; then echo "SPIN_REQUIRE_ALL=1: the demo over AF_XDP needs root"; exit 1; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
+
+test-budget: ## run all tests as `make test` does; a suite over its budget of CPU time is an error
+	$(MAKE) --no-print-directory test ENFORCE=--enforce
+
+test-long: fuzz-long check-long ## run what `make test` bounds, in full
 
 fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \

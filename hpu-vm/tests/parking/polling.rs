@@ -115,7 +115,7 @@ fn without_a_clock_who_polls_is_left_at_once() {
             let task = Task { limits, may_park, ..task(OWN, &code, translation) };
             let (mut guest, mut left) = (Guest::new(OWN, &code, 0), Vec::new());
             let mut exit = executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice);
-            while exit == Exit::Parked && left.len() < 1000 {
+            while exit == Exit::Parked && left.len() < 50_000 {
                 left.push(guest.slot.hart().retired());
                 exit = executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice);
             }
