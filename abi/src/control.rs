@@ -379,6 +379,9 @@ pub enum Reply {
         /// Locations of its handlers and handler memory.
         #[serde(default)]
         areas: Areas,
+        /// What the user should know: rules that never hold, handlers that are interpreted.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
     },
     /// Event ring of the context. Its file descriptor is attached.
     Events {

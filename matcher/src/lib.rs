@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compile;
+mod contradiction;
 pub mod evaluate;
 pub mod fpspin;
 pub mod headers;

@@ -268,6 +268,11 @@ impl Prefix {
         self.length
     }
 
+    /// The network of the first `length` bits, of which this one has at least as many.
+    pub(crate) fn shortened(&self, length: u8) -> IpAddr {
+        Self { address: self.address, length }.masked()
+    }
+
     fn masked(&self) -> IpAddr {
         let length = u32::from(self.length);
         match self.address {

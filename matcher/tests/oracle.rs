@@ -1,7 +1,7 @@
 //! The compiled table against a naive reading of the rules, on random frames.
 
 use core::net::IpAddr;
-use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq};
 use proptest::{collection::vec, proptest};
 use spin_abi::rules::Base;
 use spin_matcher::evaluate::any_rule_holds;
@@ -135,6 +135,31 @@ fn find(table: &Table, frame: &[u8]) -> Option<(usize, bool, MessageKey)> {
     table.find(frame, |index, key, eom| (index, eom, key))
 }
 
+#[test]
+fn terms_that_exclude_each_other_are_found() {
+    let contradicts = |text: &str| text.parse::<Rules>().expect(text).rules[0].contradiction().is_some();
+    for text in [
+        "ip and ip6",
+        "udp and tcp dport 80",
+        "udp dport 1 and udp dport 2-9",
+        "arp and udp sport 1 and ip",
+        "ip src 10.0.0.0/8 and ip src 11.0.0.1",
+        "vlan 1 and vlan 2",
+        "icmp echo and icmp echo-reply",
+        "icmp and ip6 src ::1",
+    ] {
+        assert!(contradicts(text), "{text}");
+    }
+    for text in [
+        "udp dport 1-5 and udp dport 5-9",
+        "ip src 10.0.0.0/8 and ip src 10.1.0.0/16",
+        "udp sport 1 and udp dport 2",
+        "any",
+    ] {
+        assert!(!contradicts(text), "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
@@ -160,6 +185,17 @@ proptest! {
         for frame in &frames {
             let found = table.match_frame(frame, &Headers::parse(frame));
             prop_assert_eq!(find(&table, frame), found.map(|found| (found.index, found.eom, found.key)));
+        }
+    }
+
+    #[test]
+    fn no_frame_matches_terms_that_exclude_each_other(terms in vec(terms(), 2..5), frames in vec(frames(), 1..12)) {
+        let rule = spin_matcher::rule::Rule { terms };
+        if let Some((one, two)) = rule.contradiction() {
+            for frame in &frames {
+                let headers = Headers::parse(frame);
+                prop_assert!(!(term_holds(&one, frame, &headers) && term_holds(&two, frame, &headers)), "{one}, {two}");
+            }
         }
     }
 

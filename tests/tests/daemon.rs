@@ -459,6 +459,23 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
 }
 
 #[test]
+fn install_says_which_rules_never_hold_and_why_handlers_are_interpreted() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image_file(&folder, "udp_pingpong");
+    let warnings = |arguments: &[&str]| {
+        let spind = Spind::start(arguments);
+        let install = ["install", &image, "--rule", "udp dport 1 and udp dport 2"];
+        let run = Command::new(binary("spinctl")).args(install).arg("--socket").arg(spind.socket()).output().unwrap();
+        assert!(run.status.success());
+        String::from_utf8(run.stderr).unwrap()
+    };
+    let never = "spinctl: rule `udp dport 1 and udp dport 2` never holds: no packet matches both `udp dport 1` and `udp dport 2`\n";
+    assert_eq!(warnings(&["--nic", "loopback"]), never);
+    let interpreted = "spinctl: its handlers are interpreted: spind runs with --engine interp\n";
+    assert_eq!(warnings(&["--nic", "loopback", "--engine", "interp"]), format!("{never}{interpreted}"));
+}
+
+#[test]
 fn an_ordinary_file_is_not_taken_for_a_stale_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");

@@ -38,6 +38,14 @@ impl MatchSpec {
     pub const fn rules(&self) -> &Rules {
         &self.rules
     }
+
+    /// Warnings of rules that no packet matches.
+    pub(crate) fn never_holding(&self) -> impl Iterator<Item = String> + '_ {
+        self.rules.rules.iter().filter_map(|rule| {
+            let (one, two) = rule.contradiction()?;
+            Some(format!("rule `{rule}` never holds: no packet matches both `{one}` and `{two}`"))
+        })
+    }
 }
 
 /// Checks the length of all texts together.

@@ -34,6 +34,8 @@ pub struct Prepared {
     pub(crate) event_ring: Arc<Region>,
     pub(crate) limits: jit::Limits,
     pub(crate) run: RunInfo,
+    /// What the user should know.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Prepared {
@@ -62,7 +64,13 @@ impl Prepared {
             event_ring: self.event_ring.clone(),
             limits: self.limits,
             run: self.run,
+            warnings: Vec::new(),
         }
+    }
+
+    /// Takes what the user should know.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Whether it replaces another context.

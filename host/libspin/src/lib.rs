@@ -83,6 +83,8 @@ pub struct Context {
     pub host: Option<Region>,
     /// Addresses of the handlers and handler memory in NIC memory.
     pub areas: Areas,
+    /// Warnings of spind: rules that never hold, and why handlers are interpreted.
+    pub warnings: Vec<String>,
 }
 
 /// A connection to spind.
@@ -114,7 +116,7 @@ impl Client {
     /// [`Error::Refused`] with spind's reason when image, rules or sizes are not acceptable.
     pub fn install(&mut self, install: &Install, image: &[u8]) -> Result<Context, Error> {
         let (reply, _, fd) = self.call(&Request::Install(install.clone()), image)?;
-        let Reply::Installed { context, host_mem, areas, .. } = reply else { return Err(unexpected(&reply)) };
+        let Reply::Installed { context, host_mem, areas, warnings, .. } = reply else { return Err(unexpected(&reply)) };
         let host = match fd {
             Some(fd) if !install.persistent => match self.map_host(context, fd, host_mem) {
                 Ok(region) => Some(region),
@@ -126,7 +128,7 @@ impl Client {
             },
             _ => None,
         };
-        Ok(Context { id: context, host, areas })
+        Ok(Context { id: context, host, areas, warnings })
     }
 
     /// Maps a context's host memory and reports its address to spind, since handlers use that address.

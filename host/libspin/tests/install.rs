@@ -17,7 +17,13 @@ fn a_context_whose_memory_cannot_be_mapped_does_not_stay() {
         let (stream, _) = listener.accept().expect("somebody connects");
         let asked = receive::<Request>(&stream).expect("a request").expect("a request");
         assert!(matches!(asked.body, Request::Install(_)));
-        let installed = Reply::Installed { context: 7, host_mem: 4096, host_address: 0, areas: Areas::default() };
+        let installed = Reply::Installed {
+            context: 7,
+            host_mem: 4096,
+            host_address: 0,
+            areas: Areas::default(),
+            warnings: Vec::new(),
+        };
         // `/dev/null` is not a memory region.
         let file = File::open("/dev/null").expect("it is there");
         send(&stream, &installed, &[], Some(file.as_fd())).expect("sent");

@@ -68,6 +68,7 @@ fn run(args: &Args) -> Result<(), Error> {
             let context = spind.install(&request, &image)?;
             let place = request.replaces.map(|old| format!(" in place of {old}")).unwrap_or_default();
             writeln!(stdout(), "installed context {}{place}", context.id)?;
+            context.warnings.iter().for_each(|warning| eprintln!("spinctl: {warning}"));
             warn_of_others(&mut spind, context.id);
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
@@ -102,12 +103,19 @@ fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints which rules of a new context also belong to an earlier context, which gets those packets.
+/// Whether an earlier context's rule takes all packets of a rule: each of its conditions is one of that rule's.
+fn hides(earlier: &str, rule: &str) -> bool {
+    earlier == "any" || earlier.split(" and ").all(|term| rule.split(" and ").any(|own| own == term))
+}
+
+/// Prints which rules of a new context an earlier context hides: that one gets the packets.
 fn warn_of_others(spind: &mut Client, id: u32) {
     let contexts = spind.contexts().unwrap_or_default();
     let Some(place) = contexts.iter().position(|context| context.context == id) else { return };
     for rule in &contexts[place].rules {
-        if let Some(first) = contexts[..place].iter().find(|other| other.rules.contains(rule)) {
+        if let Some(first) =
+            contexts[..place].iter().find(|other| other.rules.iter().any(|earlier| hides(earlier, rule)))
+        {
             eprintln!(
                 "spinctl: note: context {} ({}) comes first, and gets what matches {rule:?}",
                 first.context, first.name
@@ -247,5 +255,20 @@ fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
             count: ids.len(),
             ids: ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hides;
+
+    #[test]
+    fn a_rule_with_fewer_conditions_hides_one_with_more() {
+        for (earlier, rule) in
+            [("any", "udp"), ("udp dport 1", "udp dport 1"), ("udp dport 1", "ip src 10.0.0.1 and udp dport 1")]
+        {
+            assert!(hides(earlier, rule), "{earlier}, {rule}");
+        }
+        assert!(!hides("udp dport 1 and vlan", "udp dport 1") && !hides("udp dport 1", "udp dport 10"));
     }
 }

@@ -51,13 +51,15 @@ impl Prepared {
         let event_ring = EventRing::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &run, options, &install.name);
+        let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
+        let warnings = match_spec.never_holding().chain(interpreted).collect();
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
         Ok(Self {
             handle: None,
             install,
             uid,
             image,
-            translation,
+            translation: translation.ok(),
             options,
             hpus,
             memory,
@@ -67,6 +69,7 @@ impl Prepared {
             event_ring,
             limits,
             run,
+            warnings,
         })
     }
 }
@@ -145,19 +148,21 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
     }
 }
 
-/// Machine code of the image. `None` if it is interpreted.
+/// Machine code of the image, or the reason why it is interpreted.
 fn translate(
     loader: &Loader,
     image: &LoadedImage,
     run: &RunInfo,
     options: Options,
     name: &str,
-) -> Option<Arc<Translation>> {
+) -> Result<Arc<Translation>, String> {
     if run.engine == Kinds::Interp {
-        return None;
+        return Err("spind runs with --engine interp".to_owned());
     }
     let translation = loader.translate(image, options);
-    translation.inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}")).ok()
+    translation
+        .inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}"))
+        .map_err(|error| error.to_string())
 }
 
 fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {

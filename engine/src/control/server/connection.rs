@@ -176,8 +176,9 @@ impl Connection {
             Request::Install(install) => {
                 let persistent = install.persistent;
                 let _slot = self.shared.prepare_slots.take(user.0);
-                let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
+                let mut prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
+                let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
                 let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
@@ -186,7 +187,11 @@ impl Connection {
                 self.installed.retain(|installed| installed.memory.is_there());
                 self.installed.push(Installed { context, persistent, memory });
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
-                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
+                Ok((
+                    Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas, warnings },
+                    Vec::new(),
+                    host,
+                ))
             }
             // NIC memory is shared with the engine's threads, so no request to them is needed.
             Request::ReadMemory { context, address, len } => {
