@@ -1,4 +1,4 @@
-//! Identifiers that the glossary replaces.
+//! Identifiers that have plainer replacements.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

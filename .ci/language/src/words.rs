@@ -1,4 +1,4 @@
-//! Words and phrases that the glossary replaces.
+//! Words and phrases that have plainer replacements.
 
 use crate::sentences::{Finding, sentences};
 
