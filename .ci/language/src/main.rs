@@ -1,5 +1,5 @@
 //! Checks the language of the repository: sentences of at most 30 words in Markdown and doc comments, and neither names nor words that
-//! the glossary replaces.
+//! have plainer replacements.
 //!
 //! Usage: `language-lint [REPOSITORY]`. The lists `names.txt`, `words.txt` and `exceptions.txt` are in `.ci/language` of the repository.
 
