@@ -37,8 +37,8 @@ calls() {
     # The watchdog's timer ticks by the clock, with these two each time.
     awk '$1 ~ /^[0-9]+$/ && $2 !~ /^(total|timer_settime|rt_sigreturn)$/ { all += $1 } END { print all }' "$folder/calls"
 }
-turns=$(($(field turns "$(run "$long")") - $(field turns "$(run "$short")")))
-check "in $turns turns, but the watchdog's" $(($(calls "$long") - $(calls "$short"))) 100
+polls=$(($(field polls "$(run "$long")") - $(field polls "$(run "$short")")))
+check "in $polls polls, but the watchdog's" $(($(calls "$long") - $(calls "$short"))) 100
 
 echo "Library calls, by which $long packets exceed $short"
 cc -O2 -fPIC -shared -o "$folder/count.so" "$(dirname "$0")/count.c" -ldl
@@ -47,8 +47,8 @@ few=$(counted "$short")
 many=$(counted "$long")
 for name in clock_gettime pthread_mutex_lock malloc; do
     # A turn takes a batch of 64 packets and reads the clock four times.
-    if [ $name = clock_gettime ]; then most=$((turns * 6)); else most=100; fi
-    check "$name in $turns turns" $(($(field "$name" "$many") - $(field "$name" "$few"))) "$most"
+    if [ $name = clock_gettime ]; then most=$((polls * 6)); else most=100; fi
+    check "$name in $polls polls" $(($(field "$name" "$many") - $(field "$name" "$few"))) "$most"
 done
 
 few=${FEW:-5000}
@@ -65,20 +65,20 @@ profile() {
 called() { awk -v pattern="$1" '$2 ~ pattern { sum += $1 } END { print sum + 0 }' "$folder/calls-$2"; }
 much=$(profile "$more")
 little=$(profile "$few")
-turns=$(($(field turns "$much") - $(field turns "$little")))
+polls=$(($(field polls "$much") - $(field polls "$little")))
 packets=$(($(field packets "$much") - $(field packets "$little")))
 # As it must: each packet's handler is run. Translated code has no name but its address.
 runs=$(($(called '^0x[0-9a-f]+$' "$more") - $(called '^0x[0-9a-f]+$' "$few")))
 check "packets whose handler was not seen to run" $((packets - runs)) 0
 for name in clock_gettime pthread_mutex_lock malloc; do
     case $name in
-    clock_gettime) most=$((turns * 6)) pattern='^(__)?clock_gettime' ;;
+    clock_gettime) most=$((polls * 6)) pattern='^(__)?clock_gettime' ;;
     # The engine's own locks are not the C library's.
     pthread_mutex_lock) most=10 pattern='pthread_mutex_lock|sync.*(mutex|Mutex|RwLock|rwlock).*lock' ;;
     # Setting up takes as many whatever the packets; what hashes at random may differ by some.
     malloc) most=10 pattern='^(malloc|calloc|realloc|memalign|posix_memalign)$' ;;
     esac
-    check "$name in $turns turns" $(($(called "$pattern" "$more") - $(called "$pattern" "$few"))) "$most"
+    check "$name in $polls polls" $(($(called "$pattern" "$more") - $(called "$pattern" "$few"))) "$most"
 done
 # The counter itself is an instruction: functions that have it, of those that ran.
 objdump -d --no-show-raw-insn "$proof" |

@@ -20,10 +20,10 @@ calibrate() {
     { time awk 'BEGIN { for (i = 0; i < 12000000; i++) x += i % 7 }'; } 2>&1 | awk '{ print $2 + $3 }'
 }
 
-# Lines of "executable manifest kind name" for each test program.
-suites() {
-    "$CARGO" test --locked --workspace --no-run --message-format=json-render-diagnostics |
-        sed -nE '/"reason":"compiler-artifact"/{/"profile":\{[^}]*"test":true/{s/.*"manifest_path":"([^"]*)".*"target":\{"kind":\["([^"]*)"[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*/\4 \1 \2 \3/p}}'
+# Prints a line for each test program: its path, its manifest, its kind and its name, separated by tabs.
+suites() { # MESSAGES-OF-CARGO
+    grep '"reason":"compiler-artifact"' "$1" | grep '"test":true},"features"' |
+        sed -nE 's/.*"manifest_path":"([^"]*)".*"target":\{"kind":\["([^"]*)"[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*/\4\t\1\t\2\t\3/p'
 }
 
 budget() { # SUITE
@@ -52,13 +52,18 @@ run() { # SUITE COMMAND...
 }
 
 started=$SECONDS
-list=$(suites) || exit
+mkdir -p "$target"
+messages=$target/test-suites.json
+"$CARGO" test --locked --workspace --no-run --message-format=json-render-diagnostics >"$messages" || exit
 build=$((SECONDS - started))
+list=$(suites "$messages")
+# A suite that is not found would pass unseen. cargo names each program once, on a line of its own.
+programs=$(grep -c '"executable":"[^"]*/deps/' "$messages")
+[ "$(wc -l <<<"$list")" = "$programs" ] || { echo "of $programs test programs not all were found: $list" >&2; exit 1; }
 factor=$(awk -v seconds="$(calibrate)" -v reference="$REFERENCE" 'BEGIN { f = seconds / reference; print (f > 1 ? f : 1) }')
 failed=() over=()
-mkdir -p "$target"
 printf '%-40s %8s %8s %8s\n' 'suite' 'seconds' 'CPU' 'budget' >"$report"
-while read -r program manifest kind name; do
+while IFS=$'\t' read -r program manifest kind name; do
     crate=$(basename "$(dirname "$manifest")")
     suite=$crate/$name
     [ "$kind" = test ] || suite=$crate
@@ -68,13 +73,13 @@ while read -r program manifest kind name; do
 done <<<"$list"
 run doc "$CARGO" test --locked --workspace --doc --quiet
 # As a pipeline's first core receives, with all messages in its local share.
-while read -r program manifest kind name; do
+while IFS=$'\t' read -r program manifest kind name; do
     case "$kind $name" in
     "test handlers" | "test verdicts")
         SPIN_PIPELINE=1 run "pipeline/$name" env -C "$(dirname "$manifest")" "$program" --quiet
         ;;
     esac
-done < <(grep '/engine/Cargo.toml ' <<<"$list")
+done < <(grep -F "$PWD/engine/Cargo.toml" <<<"$list")
 
 cat "$report"
 awk -v build="$build" 'NR > 1 { real += $2; cpu += $3 } END { printf "%-40s %8.1f %8.1f\n%-40s %8d\n", "all suites", real, cpu, "their build", build }' "$report"

@@ -88,7 +88,7 @@ fn packets_that_are_lent_take_no_memory() {
         .map(|((helpers, part), (frames, clusters))| {
             let nic = Box::new(SyntheticSource::new(frames, 64, 16).expect("short frames"));
             let engine = Worker::new(loader.clone(), nic, Sizes::default(), Schedule::default(), clusters);
-            let mut engine = engine.expect("a timer").with_peers(helpers);
+            let mut engine = engine.expect("a timer").with_helpers(helpers);
             engine.install(part, &limits).expect("there is room");
             engine
         })

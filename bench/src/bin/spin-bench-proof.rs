@@ -79,6 +79,6 @@ fn run(args: &Args) -> Result<(), Failure> {
     let case = case.ok_or_else(|| format!("there is no case {}", args.case))?;
     let setting = Setting::new(case, &args.images, args.engine)?;
     let passed = setting.watched(args.warm_up, args.packets, || ALLOCATIONS.get())?;
-    println!("packets {} turns {} allocations {}", passed.packets, passed.polls, passed.watched);
+    println!("packets {} polls {} allocations {}", passed.packets, passed.polls, passed.watched);
     Ok(())
 }

@@ -80,7 +80,7 @@ impl OneSided {
     fn engine(&self, frames: &[Vec<u8>], part: Prepared, cluster: u32, helpers: Helpers) -> Result<Worker, Failure> {
         let nic: Box<dyn Queue> = Box::new(SyntheticSource::new(frames, SIZE, 0)?);
         let engine = Worker::new(self.loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
-        let mut engine = engine.with_peers(helpers);
+        let mut engine = engine.with_helpers(helpers);
         engine.install(part, &Limits::default())?;
         Ok(engine)
     }

@@ -82,7 +82,7 @@ impl WorkerLinks {
             engine = engine.with_local_share(channels);
         }
         if let Some(helpers) = helpers {
-            engine = engine.with_peers(helpers);
+            engine = engine.with_helpers(helpers);
         }
         Ok(engine)
     }

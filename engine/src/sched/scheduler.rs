@@ -187,21 +187,26 @@ impl Scheduler {
     /// Charges a context for work that the thread does for it at the end of the poll. Where tasks are counted, it counts as one
     /// task.
     pub fn charge_deferred(&mut self, owner: u32, time: Duration) {
-        let (cost, start_tag, timed) = (self.cost(1, time), self.start_tag(owner), self.costs_time());
-        let entity = &mut self.entities[owner as usize];
-        entity.vruntime = start_tag.0;
-        entity.add(cost);
-        entity.owed += if timed { cost } else { 0 };
+        let cost = self.cost(1, time);
+        self.charge_unpicked(owner, cost);
+        if self.costs_time() {
+            self.entities[owner as usize].owed += cost;
+        }
     }
 
     /// Charges a context for reception of its packets, in nanoseconds. Where tasks are counted, reception is free.
     pub fn charge_reception(&mut self, owner: u32, time: u64) {
         if self.costs_time() {
-            let start_tag = self.start_tag(owner);
-            let entity = &mut self.entities[owner as usize];
-            entity.vruntime = start_tag.0;
-            entity.add(time);
+            self.charge_unpicked(owner, time);
         }
+    }
+
+    /// Charges a context outside of a pick, from its start tag on.
+    fn charge_unpicked(&mut self, owner: u32, cost: u64) {
+        let (start_tag, _) = self.start_tag(owner);
+        let entity = &mut self.entities[owner as usize];
+        entity.vruntime = start_tag;
+        entity.add(cost);
     }
 
     /// The cost of `tasks` tasks that took `time` in all.

@@ -99,7 +99,7 @@ impl Worker {
 
     /// Shares payload tasks with other threads, in both directions.
     #[must_use]
-    pub fn with_peers(mut self, helpers: Helpers) -> Self {
+    pub fn with_helpers(mut self, helpers: Helpers) -> Self {
         self.helpers = Some(Box::new(helpers));
         self
     }

@@ -111,7 +111,7 @@ fn race(seed: u64) -> (u64, Counts) {
                 let (near, far) = pair(FRAMES).expect("a pair");
                 let clusters = index * 2..index * 2 + 2;
                 let engine = Worker::new(loader, Box::new(near), Sizes::default(), schedule, clusters);
-                let engine = engine.expect("a timer").with_peers(helpers);
+                let engine = engine.expect("a timer").with_helpers(helpers);
                 let rng = Rng::with_seed(seed ^ u64::from(index + 1) << 32);
                 let mut side = Side { engine, far, start: Instant::now(), rng, sent: Vec::new() };
                 parts.into_iter().for_each(|part| _ = side.engine.install(part, &limits).expect("there is room"));

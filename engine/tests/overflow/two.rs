@@ -41,7 +41,7 @@ impl Two {
             let (near, far) = pair(FRAMES).expect("a pair");
             let clusters = index * 2..index * 2 + 2;
             let engine = Worker::new(loader.clone(), Box::new(near), Sizes::default(), schedule, clusters);
-            engines.push(engine.expect("a timer").with_peers(helpers));
+            engines.push(engine.expect("a timer").with_helpers(helpers));
             ends.push(far);
         }
         let (Ok(engines), Ok(far)) = (engines.try_into(), ends.try_into()) else { unreachable!("two of each") };

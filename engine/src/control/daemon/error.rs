@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use spin_nic::NicError;
 
-use crate::control::privileges::Missing;
 use crate::control::server::ServerError;
 use crate::cores::ThreadError;
 use crate::install::InstallError;
@@ -18,9 +17,6 @@ pub enum DaemonError {
     /// Error of the control socket.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The process may not serve an interface.
-    #[error("{0}")]
-    MissingPrivileges(Missing),
     /// The NIC went away.
     #[error("the NIC is gone: {0}")]
     Gone(String),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
+use spin_nic::NicError;
 use spin_nic::memory::MemoryQueue;
 
 use crate::context::loader::Loader;
@@ -68,9 +69,9 @@ impl Daemon {
     /// # Errors
     /// See [`DaemonError`].
     pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
-        if matches!(config.nic, Nic::Interface(_)) {
+        if matches!(config.nic, Nic::Interface(_)) && !privileges::may_serve_interface() {
             // Before the control socket: its path needs privileges too, and its error would say less.
-            privileges::check_interface().map_err(DaemonError::MissingPrivileges)?;
+            return Err(NicError::Privileges { action: "serve an interface" }.into());
         }
         raise_descriptors();
         let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
