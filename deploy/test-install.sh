@@ -19,4 +19,5 @@ for _ in $(seq 100); do [ -S "$to/spind.sock" ] && break; sleep 0.1; done
 "$bin/spinctl" --socket "$to/spind.sock" install "$to/opt/spin/lib/spin/handlers/icmp_echo.elf" --rule 'icmp echo' | grep -q 'installed context 3'
 grep -q '^ExecStart=/opt/spin/bin/spind ' "$to/opt/spin/lib/systemd/system/spind.service"
 grep -q '/opt/spin/lib/spin/handlers/' "$to/etc/spin/spind.toml"
+deploy/playground.sh --help | grep -q '^Usage: deploy/playground.sh'
 echo "what make install installs works"
