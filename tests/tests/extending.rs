@@ -72,7 +72,9 @@ fn the_diffs_of_the_extension_guide_apply_and_build() {
     diffs.iter().for_each(|diff| apply(diff, &tree));
     let tests = Command::new(env!("CARGO"))
         .args(["test", "--locked", "--lib", "-p", "spin-abi", "-p", "spin-engine", "-p", "libpspin"])
-        .args(["--", "--nocapture"])
+        // With the features of hpu-vm's tests, cranelift is the one that the tests of the workspace use. Otherwise cargo would build
+        // it again.
+        .args(["-p", "hpu-vm", "--", "--nocapture"])
         .current_dir(&copy)
         .env("CARGO_TARGET_DIR", &target)
         .output()
