@@ -5,6 +5,7 @@ NIC ?= veth
 CARGO ?= cargo
 # Scripts expect build products there, so a CARGO_TARGET_DIR of the environment is overridden.
 export CARGO_TARGET_DIR := $(CURDIR)/target
+export SPIN_CC_CACHE ?= $(CURDIR)/target/spin-cc
 # Build profile: release, or dev, which shares its build products with the tests.
 PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))

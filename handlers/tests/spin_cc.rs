@@ -3,6 +3,7 @@
 use object::read::elf::{ElfFile32, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
 use spin_handlers::{build, folder, source, spin_cc, try_build};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,7 +50,7 @@ fn segments_are_page_aligned_ascend_and_are_never_writable_code() {
             let (address, flags) = (segment.p_vaddr(endian), segment.p_flags(endian));
             assert!(address >= end && address % 4096 == 0, "{name}: {address:#x}");
             assert_ne!(flags & (elf::PF_W | elf::PF_X), elf::PF_W | elf::PF_X, "{name}");
-            code += u32::from(flags & elf::PF_X != 0);
+            code += u32::from(flags.contains(elf::PF_X));
             end = address + segment.p_memsz(endian);
         }
         assert_eq!(code, 1, "{name}");
@@ -211,6 +212,52 @@ fn a_failed_build_leaves_the_former_image() {
     let status = Command::new(spin_cc()).arg(broken).arg("-o").arg(&image).stderr(std::process::Stdio::null()).status();
     assert!(!status.unwrap().success());
     assert_eq!(std::fs::read(image).unwrap(), b"former");
+}
+
+/// Compiles a handler that uses the SDK's own functions, with this cache, and returns the image.
+fn build_with_cache(cache: &Path, abi: &str) -> Result<Vec<u8>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#include <string.h>
+        #include <handler.h>
+        static char bytes[64];
+        static void payload(handler_args_t *a) { memcpy(bytes, a, sizeof(*a)); }
+        void init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **mem) { *hh = *th = 0; *ph = payload; *mem = 0; }";
+    let file = write(folder.path(), "handler.c", text);
+    let image = folder.path().join("x.elf");
+    let output = Command::new(spin_cc())
+        .env("SPIN_CC_CACHE", cache)
+        .args(["--quiet", "--abi", abi, "-o"])
+        .args([&image, &file])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && said.is_empty() { Ok(std::fs::read(image).unwrap()) } else { Err(said.into()) }
+}
+
+#[test]
+fn the_cache_changes_no_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let built = ["pspin", "fpspin"].map(|abi| {
+        let image = build_with_cache(Path::new(""), abi);
+        assert!(build_with_cache(folder.path(), abi) == image, "{abi}: with a new entry");
+        assert!(build_with_cache(folder.path(), abi) == image, "{abi}: with the entry");
+        image
+    });
+    assert_eq!(entries().len(), 2, "an entry for each ABI");
+    assert!(build_with_cache(Path::new("/proc/none"), "pspin") == built[0], "a cache that cannot be written");
+    // What an entry holds is used.
+    for entry in entries() {
+        std::fs::write(entry.join("compat_printf.o"), "no object").unwrap();
+    }
+    let failed = build_with_cache(folder.path(), "pspin").expect_err("a spoilt entry was not used");
+    assert!(failed.contains("compat_printf.o"), "{failed}");
+    if folder.path().metadata().unwrap().uid() == 0 {
+        for entry in entries() {
+            chown(entry, Some(65534), None).unwrap();
+        }
+        assert!(build_with_cache(folder.path(), "pspin") == built[0], "an entry of another user");
+    }
 }
 
 /// Returns the report and the warnings that spin-cc prints for a source.
