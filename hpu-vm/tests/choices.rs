@@ -57,8 +57,8 @@ fn in_a_loop() -> Code {
     program.store(Op::Sw, A4, S0, 8).ret().code()
 }
 
-fn run(executor: &Executor, checks: Checks, task: &Task<'_>, values: [u32; 3]) -> (Exit, [u32; 4]) {
-    let mut guest = Guest::new(OWN, task.code, 1);
+fn run(executor: &Executor, guest: &mut Guest, checks: Checks, task: &Task<'_>, values: [u32; 3]) -> (Exit, [u32; 4]) {
+    guest.fill(1);
     guest.slot.view().set_checks(checks);
     (0..).zip(values).for_each(|(word, value)| guest.set_word(OWN.data + 4 * word, value));
     let exit = executor.run(&mut guest.slot, &mut guest.frame, task, &mut NoDevice);
@@ -77,14 +77,15 @@ fn what_is_chosen_is_what_the_interpreter_computes() {
         let ways = Way::translated(Checks::Page).chain(Way::translated(Checks::Exact));
         let translations: Vec<_> =
             ways.map(|way| (way, way.options.map(|options| translate(&code, &[], options)))).collect();
+        let mut guest = Guest::new(OWN, &code, 1);
         for values in VALUES {
-            let expected = run(&executor, Checks::Page, &task(OWN, &code, None), values);
+            let expected = run(&executor, &mut guest, Checks::Page, &task(OWN, &code, None), values);
             assert_eq!(expected.0, Exit::Returned);
             found.insert(expected.1);
             for (way, translation) in &translations {
                 let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
                 let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
-                let found = run(&executor, way.checks, &task, values);
+                let found = run(&executor, &mut guest, way.checks, &task, values);
                 assert_eq!(found, expected, "{values:x?}, {}", way.name());
             }
         }

@@ -68,8 +68,7 @@ fn ways(checks: Checks) -> impl Iterator<Item = Way> {
     Way::translated(checks).chain([Way { checks, options: Some(clocked) }])
 }
 
-fn run(executor: &Executor, checks: Checks, task: &Task<'_>, words: &[u32]) -> (Exit, Vec<u8>) {
-    let mut guest = Guest::new(OWN, task.code, 1);
+fn run(executor: &Executor, guest: &mut Guest, checks: Checks, task: &Task<'_>, words: &[u32]) -> (Exit, Vec<u8>) {
     guest.slot.view().set_checks(checks);
     guest.scatter();
     (OWN.data..).step_by(4).zip(words).for_each(|(at, word)| guest.set_word(at, *word));
@@ -79,14 +78,16 @@ fn run(executor: &Executor, checks: Checks, task: &Task<'_>, words: &[u32]) -> (
 
 /// Compares all ways to run `code` from each of some beginnings. Returns how the interpreter ended.
 fn compare(executor: &Executor, code: &Code, checks: Checks, beginnings: &[Vec<u32>]) -> Result<Vec<Exit>, String> {
+    let mut guest = Guest::new(OWN, code, 1);
     let expected: Vec<_> =
-        beginnings.iter().map(|words| run(executor, checks, &task(OWN, code, None), words)).collect();
+        beginnings.iter().map(|words| run(executor, &mut guest, checks, &task(OWN, code, None), words)).collect();
     for way in ways(checks) {
         let translation = way.options.map(|options| translate(code, &[], options));
         let limits = Limits { time: None, instructions: way.counts().then_some(10_000) };
         let task = Task { limits, ..task(OWN, code, translation.as_ref()) };
+        let mut guest = Guest::new(OWN, code, 1);
         for (words, expected) in beginnings.iter().zip(&expected) {
-            let found = run(executor, checks, &task, words);
+            let found = run(executor, &mut guest, checks, &task, words);
             if !same(checks, expected.0, found.0) {
                 return Err(format!("{words:#x?}, {}: {:x?} instead of {:x?}", way.name(), found.0, expected.0));
             }

@@ -82,8 +82,14 @@ fn tables() -> Vec<(u32, u32)> {
     tables
 }
 
-fn run(executor: &Executor, checks: Checks, task: &Task<'_>, (base, index): (u32, u32)) -> (Exit, Vec<u8>) {
-    let mut guest = Guest::new(OWN, task.code, 1);
+fn run(
+    executor: &Executor,
+    guest: &mut Guest,
+    checks: Checks,
+    task: &Task<'_>,
+    (base, index): (u32, u32),
+) -> (Exit, Vec<u8>) {
+    guest.fill(1);
     guest.slot.view().set_checks(checks);
     guest.set_word(OWN.data, base);
     guest.set_word(OWN.data + 4, index);
@@ -106,17 +112,18 @@ fn words_of_tables_are_where_the_interpreter_finds_them() {
     let amos = LIMITS.into_iter().zip(AMOS);
     for ((limit, (op, rd)), (sum, body)) in amos.flat_map(|amo| SUMS.map(|sum| (amo, sum))) {
         let code = program(limit, op, rd, sum, body);
+        let mut guest = Guest::new(OWN, &code, 1);
         for checks in [Checks::Page, Checks::Exact] {
             let expected: Vec<_> = tables()
                 .into_iter()
-                .map(|table| (table, run(&executor, checks, &task(OWN, &code, None), table)))
+                .map(|table| (table, run(&executor, &mut guest, checks, &task(OWN, &code, None), table)))
                 .collect();
             for way in Way::translated(checks) {
                 let translation = way.options.map(|options| translate(&code, &[], options));
                 let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
                 let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
                 for (table, (exit, memory)) in &expected {
-                    let found = run(&executor, checks, &task, *table);
+                    let found = run(&executor, &mut guest, checks, &task, *table);
                     let name = format!("at most {limit}, {table:#x?}, {body:?}, {}", way.name());
                     assert_eq!(found.0, *exit, "{name}");
                     assert!(found.1 == *memory, "{name}: memory");
@@ -145,15 +152,22 @@ fn sums_that_go_nowhere_are_no_addresses() {
         let program = program.imm(Op::Andi, A3, A3, 12).li(T1, 3).op(sum, Reg::ZERO, A3, A2);
         let code = program.op(Op::AmoaddW, A5, Reg::ZERO, T1).ret().code();
         let table = (MACHINE.stack_base(OWN.cluster, OWN.hpu), 4);
+        let mut guest = Guest::new(OWN, &code, 1);
         for checks in [Checks::Page, Checks::Exact] {
-            let expected = run(&executor, checks, &task(OWN, &code, None), table);
+            let expected = run(&executor, &mut guest, checks, &task(OWN, &code, None), table);
             assert!(
                 matches!(expected.0, Exit::Fault(fault) if fault.cause == Cause::StoreAccess && fault.address == 0)
             );
             for way in Way::translated(checks) {
                 let translation = way.options.map(|options| translate(&code, &[], options));
                 let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
-                let found = run(&executor, checks, &Task { limits, ..task(OWN, &code, translation.as_ref()) }, table);
+                let found = run(
+                    &executor,
+                    &mut guest,
+                    checks,
+                    &Task { limits, ..task(OWN, &code, translation.as_ref()) },
+                    table,
+                );
                 assert!(found == expected, "{}, {}: {:?}", sum.mnemonic(), way.name(), found.0);
             }
         }

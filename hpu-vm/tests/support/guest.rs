@@ -84,11 +84,16 @@ impl Guest {
             (kind, base, len, region)
         });
         let mut guest = Self::with(place, code, &regions);
-        for &(base, len) in &guest.pages {
-            guest.whole.copy_in(base, &vec![byte; len as usize]).expect("writable");
-        }
-        guest.frame.fill(byte);
+        guest.fill(byte);
         guest
+    }
+
+    /// Fills its memory with `byte`.
+    pub fn fill(&mut self, byte: u8) {
+        for &(base, len) in &self.pages {
+            self.whole.copy_in(base, &vec![byte; len as usize]).expect("writable");
+        }
+        self.frame.fill(byte);
     }
 
     /// A guest whose ranges (kind, base, length, memory) are the caller's, as they are.
