@@ -46,8 +46,6 @@ endif
 
 test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzing, demo checks in namespaces
 	deploy/test-suites.sh $(ENFORCE)
-	$(MAKE) --no-print-directory loom
-	deploy/test-install.sh
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
 	elif [ "$${SPIN_REQUIRE_ALL:-}" = 1 ]; then echo "SPIN_REQUIRE_ALL=1: the demo over AF_XDP needs root"; exit 1; \

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds all test suites of the workspace, runs them one after the other, and prints a table of their times.
+# Builds all test suites of the workspace, runs two at a time, and prints a table of their times.
 #
 # A suite's budget, in seconds of CPU time, is in deploy/test-budgets.txt. It is for the machine on which the calibration loop takes
 # REFERENCE seconds of CPU time; slower machines get more. With --enforce a suite over its budget is an error, otherwise a warning.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+LANES=2
 REFERENCE=0.65
 DEFAULT_BUDGET=5
 CARGO=${CARGO:-cargo}
@@ -31,28 +32,37 @@ budget() { # SUITE
         deploy/test-budgets.txt
 }
 
-# Runs a command as a suite, and notes its times.
+# Runs a command as a suite, prints what it printed, and notes its times.
 run() { # SUITE COMMAND...
-    local suite=$1 seconds status real user system cpu limit note=
+    local suite=$1 seconds status real user system cpu limit note='' output
     shift
-    echo "== $suite"
-    { seconds=$( { time "$@" >&3 2>&4; } 2>&1 ); } 3>&1 4>&2
+    output=$(mktemp "$target/test-suite.XXXXXX")
+    seconds=$( { time "$@" >"$output" 2>&1 </dev/null; } 2>&1 )
     status=$?
+    { echo "== $suite" && cat "$output"; } | flock "$report" cat
+    rm -f "$output"
     read -r real user system <<<"$(tail -n 1 <<<"$seconds")"
     cpu=$(awk -v a="$user" -v b="$system" 'BEGIN { print a + b }')
     limit=$(awk -v budget="$(budget "$suite")" -v factor="$factor" 'BEGIN { print budget * factor }')
     if [ "$status" != 0 ]; then
         note=FAILED
-        failed+=("$suite")
     elif awk -v cpu="$cpu" -v limit="$limit" 'BEGIN { exit !(cpu > limit) }'; then
-        note="over its budget"
-        over+=("$suite")
+        note='over its budget'
     fi
     printf '%-40s %8.1f %8.1f %8.1f  %s\n' "$suite" "$real" "$cpu" "$limit" "$note" >>"$report"
 }
 
+# Adds a suite to those that are to run.
+add() { # SUITE COMMAND...
+    printf '%s\t%s\n' "$(budget "$1")" "$(printf '%q ' "$@")" >>"$queue"
+}
+
 started=$SECONDS
 mkdir -p "$target"
+queue=$(mktemp)
+trap 'rm -f "$queue"' EXIT
+# Incremental compilation makes the first build a fifth slower.
+[ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0
 messages=$target/test-suites.json
 "$CARGO" test --locked --workspace --no-run --message-format=json-render-diagnostics >"$messages" || exit
 build=$((SECONDS - started))
@@ -61,7 +71,6 @@ list=$(suites "$messages")
 programs=$(grep -c '"executable":"[^"]*/deps/' "$messages")
 [ "$(wc -l <<<"$list")" = "$programs" ] || { echo "of $programs test programs not all were found: $list" >&2; exit 1; }
 factor=$(awk -v seconds="$(calibrate)" -v reference="$REFERENCE" 'BEGIN { f = seconds / reference; print (f > 1 ? f : 1) }')
-failed=() over=()
 printf '%-40s %8s %8s %8s\n' 'suite' 'seconds' 'CPU' 'budget' >"$report"
 while IFS=$'\t' read -r program manifest kind name; do
     crate=$(basename "$(dirname "$manifest")")
@@ -69,21 +78,35 @@ while IFS=$'\t' read -r program manifest kind name; do
     [ "$kind" = test ] || suite=$crate
     [ "$kind" = bin ] && suite=$crate/bin/$name
     # As cargo runs it: in the folder of its package.
-    run "$suite" env -C "$(dirname "$manifest")" CARGO_MANIFEST_DIR="$(dirname "$manifest")" "$program" --quiet
-done <<<"$list"
-run doc "$CARGO" test --locked --workspace --doc --quiet
-# As a pipeline's first core receives, with all messages in its local share.
-while IFS=$'\t' read -r program manifest kind name; do
-    case "$kind $name" in
-    "test handlers" | "test verdicts")
-        SPIN_PIPELINE=1 run "pipeline/$name" env -C "$(dirname "$manifest")" "$program" --quiet
-        ;;
+    environment=(env -C "$(dirname "$manifest")" CARGO_MANIFEST_DIR="$(dirname "$manifest")")
+    add "$suite" "${environment[@]}" "$program" --quiet
+    case "$crate $kind $name" in
+        # As a pipeline's first core receives, with all messages in its local share.
+        "engine test handlers" | "engine test verdicts") add "pipeline/$name" "${environment[@]}" SPIN_PIPELINE=1 "$program" --quiet ;;
     esac
-done < <(grep -F "$PWD/engine/Cargo.toml" <<<"$list")
+done <<<"$list"
+add doc "$CARGO" test --locked --workspace --doc --quiet
+add loom make --no-print-directory loom
+add install deploy/test-install.sh
 
-cat "$report"
-awk -v build="$build" 'NR > 1 { real += $2; cpu += $3 } END { printf "%-40s %8.1f %8.1f\n%-40s %8d\n", "all suites", real, cpu, "their build", build }' "$report"
+# Those that take long come first, so that the lanes end at about the same time.
+running=0
+while IFS=$'\t' read -r _ suite; do
+    [ "$running" -lt "$LANES" ] || { wait -n; running=$((running - 1)); }
+    eval "run $suite" &
+    running=$((running + 1))
+done < <(sort -rn "$queue")
+wait
+
+head -1 "$report"
+tail -n +2 "$report" | sort
+awk -v build="$build" -v whole="$((SECONDS - started))" '
+    NR > 1 { real += $2; cpu += $3 }
+    END { printf "%-40s %8.1f %8.1f\n%-40s %8d\n%-40s %8d\n", "all suites", real, cpu, "their build", build, "build and suites, two at a time", whole }
+' "$report"
 echo "machine: factor $factor"
-[ "${#over[@]}" = 0 ] || echo "over their budget (deploy/test-budgets.txt): ${over[*]}"
-[ "${#failed[@]}" = 0 ] || { echo "failed: ${failed[*]}"; exit 1; }
-[ -z "$enforce" ] || [ "${#over[@]}" = 0 ]
+over=$(awk '/over its budget$/ { print $1 }' "$report")
+failed=$(awk '/FAILED$/ { print $1 }' "$report")
+[ -z "$over" ] || echo "over their budget (deploy/test-budgets.txt):" $over
+[ -z "$failed" ] || { echo "failed:" $failed; exit 1; }
+[ -z "$enforce" ] || [ -z "$over" ]

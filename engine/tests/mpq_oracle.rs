@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Owned, Rejected, Stage, Task};
+use spin_testing::bounded;
 
 const QUEUES: u32 = 3;
 const HERS: u32 = 12;
@@ -431,7 +432,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: bounded(1000, 3000), ..ProptestConfig::default() })]
 
     #[test]
     fn agrees_with_the_naive_model(ops in prop::collection::vec(op(), 1..120)) {

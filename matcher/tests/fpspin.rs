@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use spin_matcher::fpspin::{Beyond, FpspinRule, Mode, Ruleset, key, message_queue, together};
 use spin_matcher::{Headers, Table, TableEntry};
+use spin_testing::bounded;
 
 /// Word of the frame. `None` if it is incomplete and missing bytes do not read as zero.
 fn word(frame: &[u8], idx: u32, beyond: Beyond) -> Option<u32> {
@@ -63,7 +64,7 @@ fn ruleset() -> impl Strategy<Value = Ruleset> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: bounded(500, 1500), ..ProptestConfig::default() })]
 
     #[test]
     fn rulesets_decide_as_their_words_say(

@@ -4,6 +4,7 @@ use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq};
 use proptest::{collection::vec, proptest};
 use spin_matcher::testing::{frames, honest_frames, keys};
 use spin_matcher::{Headers, KeySpec};
+use spin_testing::bounded;
 
 /// Flow by its documentation, as a list of named values.
 fn flow(frame: &[u8], headers: &Headers) -> Vec<(&'static str, Vec<u8>)> {
@@ -36,7 +37,7 @@ fn flow(frame: &[u8], headers: &Headers) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: bounded(1000, 3000), ..ProptestConfig::default() })]
 
     #[test]
     fn keys_are_equal_exactly_when_flows_are(frames in vec(honest_frames(), 2..20)) {

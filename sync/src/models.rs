@@ -12,7 +12,7 @@ use crate::{PeerStatus, Wakeup, credit_channel, request_queue, sideband};
 /// preemption multiplies the run time by five.
 fn bounded() -> loom::model::Builder {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(5);
+    model.preemption_bound = Some(spin_testing::bounded(4, 5));
     model
 }
 

@@ -11,6 +11,24 @@ pub fn skip(what: &str) {
     eprintln!("SKIPPED: {what}");
 }
 
+/// Returns how much a test does: `some`, or with `SPIN_TEST_LONG=1` in the environment `all`. `make test-long` sets it.
+#[must_use]
+pub fn bounded<T>(some: T, all: T) -> T {
+    if std::env::var_os("SPIN_TEST_LONG").is_some_and(|value| value == "1") { all } else { some }
+}
+
+/// Returns a number from the environment, or `default` if the variable is not set.
+///
+/// # Panics
+/// When the variable is not a number.
+#[must_use]
+pub fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => default,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

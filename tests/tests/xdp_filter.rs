@@ -7,9 +7,9 @@ use proptest::test_runner::{Config, TestRunner};
 use spin_matcher::testing::{frames, rules};
 use spin_matcher::{Headers, Table, TableEntry};
 use spin_nic::{Filter, FlowSteering};
+use spin_testing::bounded;
 
-/// Number of rule tables tried, and number of frames per table.
-const TABLES: u32 = 400;
+/// Number of frames per rule table.
 const FRAMES: usize = 64;
 /// Frame lengths that the kernel accepts for a test run.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3400;
@@ -24,7 +24,8 @@ fn kernel_and_matcher_decide_alike() {
     let (matched, passed) = (Cell::new(0u32), Cell::new(0u32));
     let frames = frames().prop_filter("length for a test run", |frame| LENGTHS.contains(&frame.len()));
     let strategy = (prop::collection::vec(rules(), 1..4), prop::collection::vec(frames, FRAMES));
-    let mut runner = TestRunner::new(Config { cases: TABLES, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: bounded(150, 400), failure_persistence: None, ..Config::default() });
     let result = runner.run(&strategy, |(contexts, frames)| {
         let entry = |(id, rules)| TableEntry { context: id, rules, ..TableEntry::default() };
         let entries: Vec<_> = (1..).zip(contexts).map(entry).collect();

@@ -10,8 +10,6 @@
 //! `SPIN_CHECK_PACKETS` is the total number of packets, `SPIN_CHECK_SEED` the first seed; the default seed is random. Each round
 //! prints its seed. With that seed, the round comes first.
 
-#[path = "../common/environment.rs"]
-mod environment;
 mod expected;
 mod fed;
 mod judge;
@@ -22,11 +20,11 @@ mod traffic;
 
 use std::hash::{BuildHasher, RandomState};
 
-use environment::from_environment;
 use round::Round;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_pspin::counts::Counts;
+use spin_testing::from_environment;
 
 /// Packets of a round.
 const PACKETS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };

@@ -10,8 +10,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;
-#[path = "../common/environment.rs"]
-mod environment;
 mod messages;
 mod racing;
 mod shares;

@@ -21,9 +21,9 @@ use spin_nic::{Queue, TxQueue, Wakeup};
 use spin_pspin::counts::Counts;
 
 use crate::common::Kind;
-use crate::environment::from_environment;
 use crate::messages::{Order, SECOND, SEND, Seen, messages, mixed, number, recorder};
 use crate::two::FRAMES;
+use spin_testing::from_environment;
 
 /// Default total number of packets.
 const ALL: u64 = 100_000;

@@ -337,15 +337,10 @@ impl Watch {
         self.monitor.is_some()
     }
 
-    /// Whether the timer is set.
+    /// Whether the tick that ended the last task set the timer for the next one.
     #[cfg(test)]
-    pub(super) fn will_tick(&self) -> bool {
-        // SAFETY: all zeroes is an `itimerspec`; the timer exists, and is deleted on this thread only.
-        unsafe {
-            let mut left: libc::itimerspec = std::mem::zeroed();
-            assert_eq!(libc::timer_gettime(self.timer.load(Relaxed), &raw mut left), 0);
-            left.it_value.tv_sec != 0 || left.it_value.tv_nsec != 0
-        }
+    pub(super) fn left_next_to_timer(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 
     /// Whether the monitor looks at this thread, or the timer will tick.

@@ -34,18 +34,12 @@ use memory::TABLES;
 use program::Program;
 use space::Mapped;
 use spin_abi::fault::Cause;
+use spin_testing::from_environment;
 
 /// Programs of a run, unless the environment says otherwise.
-const PROGRAMS: u64 = 8000;
+const PROGRAMS: u64 = 4000;
 /// Programs in which every wrong engine must be found.
 const ENOUGH: u64 = 2000;
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        Err(_) => default,
-    }
-}
 
 /// Seeds of the programs to run, of which there are one for every `divisor` asked for. The first one is another in each run; a failure
 /// names its seed.

@@ -4,21 +4,18 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use spin_testing::bounded;
 use spin_tests::Spind;
 
 use super::Language::C;
 use super::common::{LINK, Link, NEAR, within};
 use super::{Program, compile, configuration, handlers};
 
-/// Size of the file in bytes.
-const FILE: usize = 100_000_000;
-/// Size of a message in bytes. The file needs several, since a context has at most 64 MiB of host memory by default.
-const MESSAGE: usize = 8_000_000;
 /// Maximum duration of the transfer. The bound only detects a hang; it is not a performance limit.
 const BOUND: Duration = Duration::from_secs(300);
 
 /// Makes bytes without short-range repetition.
-fn noise() -> Vec<u8> {
+fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut word = || {
         // xorshift64 (Marsaglia 2003).
@@ -27,45 +24,47 @@ fn noise() -> Vec<u8> {
         state ^= state << 17;
         state
     };
-    (0..FILE / 8).flat_map(|_| word().to_le_bytes()).collect()
+    (0..len / 8).flat_map(|_| word().to_le_bytes()).collect()
 }
 
 #[test]
-fn a_file_of_100_mb_arrives_as_it_was() {
+fn a_file_arrives_as_it_was() {
     if !rustix::process::geteuid().is_root() {
         spin_testing::skip("a file by SLMP over veth: network namespaces need root");
         return;
     }
+    // In bytes. The file needs several messages, since a context has at most 64 MiB of host memory by default.
+    let (file, message) = bounded((10_000_000, 800_000), (100_000_000, 8_000_000));
     let link = Link::new(1);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     let config = configuration(folder.path());
     let [send, receive] = ["slmp_send", "slmp_receive"].map(|name| compile(name, C, true, folder.path()));
     let image = handlers("slmp_receive_handlers", folder.path());
-    fs::write(path("sent"), noise()).expect("a temporary folder takes files");
+    fs::write(path("sent"), noise(file)).expect("a temporary folder takes files");
 
     for (compat, window, threads) in [("none", "64", "1"), ("none", "32", "3"), ("fpspin", "64", "1")] {
         let arguments = ["--iface", LINK, "--config", &config, "--compat", compat];
         let spind = within(&link.near, || Spind::start(&arguments));
         let mut receiving = Command::new(&receive);
-        receiving.arg(spind.socket()).arg(&image).arg(path("received")).arg(MESSAGE.to_string());
+        receiving.arg(spind.socket()).arg(&image).arg(path("received")).arg(message.to_string());
         let mut receiver = Program::start(&mut receiving);
         assert_eq!(receiver.line(), "ready");
         let sender = within(&link.far, || {
             let mut sending = Command::new(&send);
             // The receiver may be preempted, or wait for its disk.
             sending.env("FPSPIN_SLMP_TIMEOUT_MS", BOUND.as_millis().to_string());
-            Program::start(sending.arg(NEAR).arg(path("sent")).arg(MESSAGE.to_string()).args([window, threads]))
+            Program::start(sending.arg(NEAR).arg(path("sent")).arg(message.to_string()).args([window, threads]))
         });
         let (sent, said) = sender.end(BOUND);
         eprint!("compat {compat}, window {window}, {threads} thread(s): {said}");
         assert!(sent.success(), "{}", spind.ctl_ok(&["stats"]));
         let (received, said) = receiver.end(BOUND);
         assert!(received.success());
-        let packets: usize = (0..FILE).step_by(MESSAGE).map(|at| MESSAGE.min(FILE - at).div_ceil(1462)).sum();
+        let packets: usize = (0..file).step_by(message).map(|at| message.min(file - at).div_ceil(1462)).sum();
         // The empty message at the end is included.
-        let messages = FILE.div_ceil(MESSAGE) + 1;
-        assert_eq!(said, format!("{messages} messages in {} packets, {FILE} bytes\n", packets + 1));
+        let messages = file.div_ceil(message) + 1;
+        assert_eq!(said, format!("{messages} messages in {} packets, {file} bytes\n", packets + 1));
         let compared = Command::new("cmp").arg(path("sent")).arg(path("received")).status().expect("cmp runs");
         assert!(compared.success(), "the file is the same");
         fs::remove_file(path("received")).expect("it is there");
