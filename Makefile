@@ -6,12 +6,16 @@ CARGO ?= cargo
 # Scripts expect build products there, so a CARGO_TARGET_DIR of the environment is overridden.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 export SPIN_CC_CACHE ?= $(CURDIR)/target/spin-cc
+# Incremental compilation makes a first build a fifth slower. Who has begun with it goes on with it.
+ifeq ($(wildcard target/debug/incremental),)
+export CARGO_INCREMENTAL := 0
+endif
 # Build profile: release, or dev, which shares its build products with the tests.
 PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,7 +58,14 @@ test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzi
 test-budget: ## run all tests as `make test` does; a suite over its budget of CPU time is an error
 	$(MAKE) --no-print-directory test ENFORCE=--enforce
 
-test-long: fuzz-long check-long ## run what `make test` bounds, in full
+test-long: bounds-long fuzz-long check-long mutants ## run what `make test` bounds, in full, and a sample of planted faults
+
+bounds-long: deps-test ## run the tests with all their cases (SPIN_TEST_LONG=1)
+	SPIN_TEST_LONG=1 $(CARGO) test --locked --workspace --test oracle --test keys --test headers --test fpspin --test mpq_oracle --test xdp_filter
+	SPIN_TEST_LONG=1 $(MAKE) --no-print-directory loom
+
+mutants: deps-test ## plant faults (cargo-mutants) that the tests should find: a sample of the core modules (GROUPS, SPIN_MUTANTS, SPIN_MUTANTS_SEED)
+	deploy/mutants.sh $(GROUPS)
 
 fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \

@@ -61,8 +61,6 @@ started=$SECONDS
 mkdir -p "$target"
 queue=$(mktemp)
 trap 'rm -f "$queue"' EXIT
-# Incremental compilation makes the first build a fifth slower.
-[ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=0
 messages=$target/test-suites.json
 "$CARGO" test --locked --workspace --no-run --message-format=json-render-diagnostics >"$messages" || exit
 build=$((SECONDS - started))

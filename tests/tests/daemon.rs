@@ -1,7 +1,7 @@
 //! The real spind and spinctl over the loopback NIC and captures: no root needed.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -110,7 +110,7 @@ fn what_takes_a_context_s_place_has_its_name_and_who_follows_its_events_is_told_
     let folder = tempfile::tempdir().unwrap();
     let [pingpong, loops] = ["udp_pingpong", "endless_loop"].map(|name| image_file(&folder, name));
     spind.ctl_ok(&["install", &pingpong, "--name", "reply", "--rule", "udp dport 9999"]);
-    for (image, id) in [(&loops, 2), (&pingpong, 3)] {
+    for (image, id) in [(&pingpong, 2), (&loops, 3)] {
         let said = spind.ctl_ok(&["install", "--replace", "reply", image, "--rule", "udp dport 9999"]);
         assert_eq!(said, format!("installed context {id} in place of {}\n", id - 1));
     }
@@ -118,23 +118,33 @@ fn what_takes_a_context_s_place_has_its_name_and_who_follows_its_events_is_told_
         Command::new(binary("spinctl"))
             .args(["events", "-f", "reply", "--socket"])
             .arg(spind.socket())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("spinctl runs")
+    };
+    // Once an event is printed, the context's events are followed.
+    let event = |child: &mut Child| {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+        line
     };
     let said = |child: Child| {
         let output = child.wait_with_output().expect("it ends");
         (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
-    let following = follow(&spind);
-    // Give spinctl time to look the context up before its removal; the assertion allows for both orders.
-    std::thread::sleep(Duration::from_millis(500));
+    let mut client = Client::connect(spind.socket()).expect("spind is up");
+    client.replay(&capture(&[udp(9999, b"a")])).expect("loopback replays");
+    let mut following = follow(&spind);
+    let first = event(&mut following);
+    assert!(first.contains("ran over its time"), "{first}");
     spind.ctl_ok(&["rm", "reply"]);
     let (fine, text) = said(following);
-    assert!(fine && text.contains("context 3 is gone") || text.contains("no context \"reply\""), "{text}");
-    spind.ctl_ok(&["install", &pingpong, "--name", "reply", "--rule", "udp dport 9999"]);
-    let following = follow(&spind);
-    std::thread::sleep(Duration::from_millis(500));
+    assert!(fine && text.contains("context 3 is gone"), "{text}");
+    spind.ctl_ok(&["install", &loops, "--name", "reply", "--rule", "udp dport 9999"]);
+    client.replay(&capture(&[udp(9999, b"a")])).expect("loopback replays");
+    let mut following = follow(&spind);
+    event(&mut following);
     let _folder = spind.kill();
     let (fine, text) = said(following);
     assert!(!fine && text.starts_with("spinctl: "), "{text}");

@@ -72,9 +72,8 @@ fn the_diffs_of_the_extension_guide_apply_and_build() {
     diffs.iter().for_each(|diff| apply(diff, &tree));
     let tests = Command::new(env!("CARGO"))
         .args(["test", "--locked", "--lib", "-p", "spin-abi", "-p", "spin-engine", "-p", "libpspin"])
-        // With the features of hpu-vm's tests, cranelift is the one that the tests of the workspace use. Otherwise cargo would build
-        // it again.
-        .args(["-p", "hpu-vm", "--", "--nocapture"])
+        // With this feature, cranelift is the one that the tests of the workspace use. Otherwise cargo would build it again.
+        .args(["--features", "hpu-vm/all-hosts", "--", "--nocapture"])
         .current_dir(&copy)
         .env("CARGO_TARGET_DIR", &target)
         .output()
