@@ -3,8 +3,8 @@
 //! A table of figures stands behind a line `<!-- figures: FILE -->`. Its columns are case, variant, clusters and value; the line before it
 //! names the command. FILE is JSON, as the benches write it, in the folder of the document.
 //!
-//! Ratios of medians stand with `<!-- ratios: FILE VARIANT... / BASE at SIZE -->`: behind the comment is a table with a handler in the first
-//! column and the ratio of a variant in each other one, or before it, in the line, the least and the greatest of the variant's.
+//! Ratios of medians stand with `<!-- ratios: FILE VARIANT... / BASE at SIZE -->`. Either a table follows the comment, with a handler in the
+//! first column and a variant's ratio in each other one. Or the comment ends a line with the least and the greatest ratio of a variant.
 
 use std::collections::HashMap;
 use std::fs;

@@ -4,6 +4,10 @@
 
 #include "spin_regs.h"
 
+#if !defined(__cplusplus) && !defined(static_assert)
+#define static_assert _Static_assert
+#endif
+
 #undef assert
 #ifdef NDEBUG
 #define assert(condition) ((void)0)

@@ -5,10 +5,13 @@
 #ifndef SPIN_HANDLER_H
 #define SPIN_HANDLER_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "hwsched.h"
 #include "pspin.h"
@@ -28,20 +31,21 @@
 #define __handler__ __attribute__((used, noinline))
 #endif
 
-/* Payload of an IPv4 packet with a UDP header, and its bytes: `packet` is what the task's pkt_mem points at. */
-#define GET_IP_UDP_PLD(packet, payload, length)                                                              \
-    do {                                                                                                     \
-        uint8_t *udp_ = spin_udp_at((uint8_t *)(packet));                                                    \
-        (payload) = (__typeof__(payload))(udp_ + 8);                                                         \
-        (length) = spin_field16(udp_ + 4) - 8u;                                                              \
-    } while (0)
+/* Payload of an IPv4 packet with a UDP header, and its bytes: a block, for a `packet` that begins with its IP header. Both are of the IP
+ * header: its length, and the packet's total length without 28. */
+#define GET_IP_UDP_PLD(packet, payload, length)                                       \
+    {                                                                                 \
+        uint8_t *ip_ = (uint8_t *)(packet);                                           \
+        (payload) = (__typeof__(payload))(ip_ + SPIN_IHL(ip_) * 4 + 8);               \
+        (length) = (__typeof__(length))(SPIN_IP_LENGTH(ip_) - 20 - 8);                \
+    }
 
 #ifdef SPIN_ABI_PSPIN
-static inline uint32_t spin_field16(const uint8_t *at) { return (uint32_t)at[0] | (uint32_t)at[1] << 8; }
-static inline uint8_t *spin_udp_at(uint8_t *packet) { return packet + 4 * MAX(packet[0] >> 4, 5); }
+#define SPIN_IHL(ip) ((ip)[0] >> 4)
+#define SPIN_IP_LENGTH(ip) ((uint32_t)(ip)[2] | (uint32_t)(ip)[3] << 8)
 #else
-static inline uint32_t spin_field16(const uint8_t *at) { return (uint32_t)at[0] << 8 | (uint32_t)at[1]; }
-static inline uint8_t *spin_udp_at(uint8_t *packet) { return packet + 14 + 4 * MAX(packet[14] & 15, 5); }
+#define SPIN_IHL(ip) ((ip)[0] & 15)
+#define SPIN_IP_LENGTH(ip) ((uint32_t)(ip)[2] << 8 | (uint32_t)(ip)[3])
 #endif
 
 #ifdef __cplusplus

@@ -11,8 +11,30 @@
 #include "spin_device.h"
 #include "spin_regs.h"
 
+/* Registers by their addresses. */
+#define HWSCHED_HANDLER_FUN_ADDR 0x1B205000
+#define HWSCHED_HANDLER_FUN_SIZE 0x1B205004
+#define HWSCHED_HANDLER_MEM_ADDR 0x1B205008
+#define HWSCHED_HANDLER_MEM_SIZE 0x1B20500C
+#define HWSCHED_DOORBELL 0x1B205050
+#define HWSCHED_ERROR 0x1B205054
+#define CMD_ISSUE 0x1B205080
+#define CMD_WAIT 0x1B205084
+#define CMD_TEST 0x1B205088
+#define CMD_INFO 0x1B20508C
+#define CMD_WORD0 0x1B205090
+#define CMD_WORD1 0x1B205094
+#define CMD_WORD2 0x1B205098
+#define CMD_WORD3 0x1B20509C
+#define CMD_WORD4 0x1B2050A0
+#define CMD_WORD5 0x1B2050A4
+#define CMD_WORD6 0x1B2050A8
+
+#define MMIO_READ(address) (*(volatile uint32_t *)(address))
+#define MMIO_WRITE(address, value) (*(volatile uint32_t *)(address) = (uint32_t)(value))
+
 /* The machine's registers have room for four clusters; where there are fewer the words are not used. */
-#define SPIN_OTHER_CLUSTERS (SPIN_MAX_CLUSTERS - NB_CLUSTERS)
+#define SPIN_OTHER_CLUSTERS (SPIN_MAX_CLUSTERS - SPIN_MACHINE_CLUSTERS)
 
 /* A task: memory that is written for each one. Writes to it are lost with the task. */
 typedef struct task {
@@ -20,12 +42,12 @@ typedef struct task {
     size_t handler_mem_size; /* its bytes */
     void *pkt_mem;           /* the packet in L1 */
     size_t pkt_mem_size;     /* bytes of it that were copied to L1 */
-    void *scratchpad[NB_CLUSTERS]; /* the context's scratchpad in each cluster's L1 */
-#if NB_CLUSTERS < 4
+    void *scratchpad[SPIN_MACHINE_CLUSTERS]; /* the context's scratchpad in each cluster's L1 */
+#if SPIN_MACHINE_CLUSTERS < 4
     uint32_t no_scratchpad[SPIN_OTHER_CLUSTERS];
 #endif
-    size_t scratchpad_size[NB_CLUSTERS]; /* their bytes */
-#if NB_CLUSTERS < 4
+    size_t scratchpad_size[SPIN_MACHINE_CLUSTERS]; /* their bytes */
+#if SPIN_MACHINE_CLUSTERS < 4
     uint32_t no_scratchpad_size[SPIN_OTHER_CLUSTERS];
 #endif
     uint32_t host_mem_high; /* host memory: address as the application knows it, upper half */

@@ -61,9 +61,17 @@ typedef struct pkt_hdr {
     udp_hdr_t udp_hdr;
 } __attribute__((packed)) pkt_hdr_t;
 
-/* SLMP, the message protocol of FPsPIN on UDP port 9330. */
+/* SLMP, the message protocol of FPsPIN on UDP port 9330. Flags, in the HPU's byte order: last packet of its message; to be
+ * acknowledged; acknowledges. */
+#define MKEOM 0x8000
+#define MKSYN 0x4000
+#define MKACK 0x2000
+#define EOM(flags) ((flags) & MKEOM)
+#define SYN(flags) ((flags) & MKSYN)
+#define ACK(flags) ((flags) & MKACK)
+
 typedef struct slmp_hdr {
-    uint16_t flags; /* 0x8000: last packet of its message; 0x4000: to be acknowledged; 0x2000: acknowledges */
+    uint16_t flags;
     uint32_t msg_id;
     uint32_t pkt_off; /* where in the message its payload belongs */
 } __attribute__((packed)) slmp_hdr_t;
@@ -75,15 +83,20 @@ typedef struct slmp_pkt_hdr {
     slmp_hdr_t slmp_hdr;
 } __attribute__((packed)) slmp_pkt_hdr_t;
 
+#define bswap_16(x) ((uint16_t)((uint16_t)(x) << 8 | (uint16_t)(x) >> 8))
+#define bswap_32(x) ((uint32_t)__builtin_bswap32(x))
 #ifndef htons
-#define htons(x) ((uint16_t)((uint16_t)(x) << 8 | (uint16_t)(x) >> 8))
-#define ntohs(x) htons(x)
-#define htonl(x) ((uint32_t)__builtin_bswap32(x))
-#define ntohl(x) htonl(x)
+#define htons(x) bswap_16(x)
+#define ntohs(x) bswap_16(x)
+#define htonl(x) bswap_32(x)
+#define ntohl(x) bswap_32(x)
 #endif
 
-/* The internet checksum of bytes whose checksum field is 0, to be stored there as it is (RFC 1071). */
-static inline uint16_t ip_checksum(const void *data, size_t length) {
+/* Bytes of an SLMP packet's payload, by its UDP header. */
+#define SLMP_PAYLOAD_LEN(hdrs) (ntohs((hdrs)->udp_hdr.length) - sizeof(udp_hdr_t) - sizeof(slmp_hdr_t))
+
+/* The internet checksum of bytes whose checksum field is 0, in network order: to be stored there as it is (RFC 1071). */
+static inline uint16_t ip_checksum(void *data, size_t length) {
     const uint8_t *at = (const uint8_t *)data;
     uint32_t sum = 0;
     for (; length >= 2; length -= 2, at += 2) sum += (uint32_t)at[0] | (uint32_t)at[1] << 8;

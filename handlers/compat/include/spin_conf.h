@@ -9,21 +9,36 @@
 #if defined(SPIN_ABI_PSPIN) && defined(SPIN_ABI_FPSPIN)
 #error "SPIN_ABI_PSPIN and SPIN_ABI_FPSPIN are both defined: an image is for one machine"
 #elif defined(SPIN_ABI_PSPIN)
-#define NB_CLUSTERS 4
+#define SPIN_MACHINE_CLUSTERS 4
 #elif defined(SPIN_ABI_FPSPIN)
-#define NB_CLUSTERS 2
+#define SPIN_MACHINE_CLUSTERS 2
+#elif !defined(__riscv)
+/* A driver of the simulation, which the host's compiler builds. */
+#define SPIN_ABI_PSPIN
+#define SPIN_MACHINE_CLUSTERS 4
 #else
 #error "define SPIN_ABI_PSPIN or SPIN_ABI_FPSPIN, as spin-cc --abi pspin and --abi fpspin do"
 #endif
 
-/* HPUs of a cluster, and of the machine. */
+/* A program may define each of these before. HPUs of a cluster, clusters, HPUs of the machine. */
+#ifndef NB_CORES
 #define NB_CORES 8
-#define NUM_CLUSTER_HPUS NB_CORES
+#endif
+#ifndef NB_CLUSTERS
+#define NB_CLUSTERS SPIN_MACHINE_CLUSTERS
+#endif
+#ifndef CORE_COUNT
 #define CORE_COUNT (NB_CLUSTERS * NB_CORES)
-
-/* Bytes of a packet that handlers may count on being given: longer ones are up to the context. */
+#endif
+#ifndef NUM_CLUSTER_HPUS
+#define NUM_CLUSTER_HPUS NB_CORES
+#endif
+/* Bytes of a packet, and packets of a queue, that programs make their tables for. The machine has no such limits. */
 #ifndef PKT_SIZE
-#define PKT_SIZE 2048
+#define PKT_SIZE 1024
+#endif
+#ifndef PacketQueueLength
+#define PacketQueueLength 16
 #endif
 
 #endif

@@ -24,7 +24,7 @@ static __attribute__((section(".data_tiny_l1"))) volatile uint32_t in_each_l1 = 
 static volatile uint32_t word;
 
 static void constants(const handler_args_t *args) {
-    CHECK(NB_CORES == 8 && NUM_CLUSTER_HPUS == 8 && CORE_COUNT == NB_CLUSTERS * 8 && PKT_SIZE > 0);
+    CHECK(NB_CORES == 8 && NUM_CLUSTER_HPUS == 8 && CORE_COUNT == NB_CLUSTERS * 8 && PKT_SIZE == 1024);
     CHECK(args->hpu_gid == args->cluster_id * NB_CORES + args->hpu_id);
     CHECK(user_core_id() == args->hpu_id && user_cluster_id() == args->cluster_id);
     CHECK(rt_core_id() == args->hpu_id && rt_cluster_id() == args->cluster_id && rt_nb_pe() == NB_CORES);
@@ -37,7 +37,7 @@ static void constants(const handler_args_t *args) {
 
 static void arithmetic(void) {
     CHECK(MIN(3, 4) == 3 && MAX(3, 4) == 4 && DIV_CEIL(9, 4) == 3 && DIV_CEIL(8, 4) == 2);
-    CHECK(FAST_DIV(37u, 8u) == 4 && FAST_MOD(37u, 8u) == 5 && AND(6, 3) == 2);
+    CHECK(FAST_DIV(37u, 3) == 4 && FAST_MOD(37u, 8u) == 5 && AND(6, 3) == 2);
     CHECK(strcmp(STRINGIFY(NB_CORES), "8") == 0);
     volatile uint64_t large = 0x123456789abcdefull;
     volatile int64_t negative = -1000000000007ll;
@@ -47,53 +47,65 @@ static void arithmetic(void) {
 }
 
 static void registers(void) {
-    uint32_t before = read_csr(cycle);
+    uint32_t before, after, hart, count;
+    read_csr(cycle, before);
     rt_time_wait_cycles(100);
-    CHECK(read_csr(cycle) - before >= 100);
-    CHECK(read_csr(mhartid) == (user_cluster_id() << 5 | user_core_id()));
+    read_csr(cycle, after);
+    CHECK(after - before >= 100);
+    read_csr(mhartid, hart);
+    CHECK(hart == (user_cluster_id() << 5 | user_core_id()));
+    read_register(tp, count);
+    CHECK(count == hart);
     write_csr(minstret, 1000);
-    uint32_t count = read_csr(minstret);
+    read_csr(minstret, count);
     CHECK(count >= 1000 && count < 1100);
-    CHECK(swap_csr(minstret, 5000) < 1200);
-    uint32_t set = set_csr(minstret, 1u << 20);
-    CHECK(set >= 5000 && set < 5100 && (read_csr(minstret) & 1u << 20));
+    set_csr(minstret, 1u << 20);
+    read_csr(minstret, count);
+    CHECK(count & 1u << 20);
     clear_csr(minstret, 1u << 20);
-    CHECK(!(read_csr(minstret) & 1u << 20));
+    read_csr(minstret, count);
+    CHECK(!(count & 1u << 20));
 }
 
 static void atomics(void) {
     word = 10;
-    CHECK(amo_add(&word, 5) == 10 && word == 15);
+    CHECK(amo_add((volatile int32_t *)&word, 5) == 10 && word == 15);
     CHECK(amo_swap(&word, 12) == 15 && word == 12);
     CHECK(amo_and(&word, 10) == 12 && word == 8);
     CHECK(amo_or(&word, 3) == 8 && word == 11);
     CHECK(amo_xor(&word, 1) == 11 && word == 10);
-    CHECK(amo_max(&word, -3) == 10 && word == 10);
-    CHECK(amo_min(&word, -3) == 10 && (int32_t)word == -3);
+    CHECK(amo_max((volatile int32_t *)&word, -3) == 10 && word == 10);
+    CHECK(amo_min((volatile int32_t *)&word, -3) == 10 && (int32_t)word == -3);
     CHECK(amo_minu(&word, 7) == (uint32_t)-3 && word == 7);
     CHECK(amo_maxu(&word, (uint32_t)-3) == 7 && (int32_t)word == -3);
     amo_store(&word, 1);
     CHECK(load_reserved(&word) == 1 && store_conditional(&word, 2) == 0 && word == 2);
     CHECK(store_conditional(&word, 3) != 0 && word == 2);
-    CHECK(compare_and_swap(&word, 9, 4) == 2 && word == 2);
-    CHECK(compare_and_swap(&word, 2, 4) == 2 && word == 4);
+    CHECK(compare_and_swap(&word, 9, 4) == -1 && word == 2);
+    CHECK(compare_and_swap(&word, 2, 4) == 0 && word == 4);
 }
 
 static void locks(void) {
     static spin_lock_t lock;
     static spin_rw_lock_t shared;
-    CHECK(spin_lock_init(&lock) == SPIN_OK && spin_lock_try_lock(&lock) == SPIN_OK);
-    CHECK(spin_lock_try_lock(&lock) == SPIN_FAIL && spin_lock_unlock(&lock) == SPIN_OK);
+    CHECK(spin_lock_init(&lock) == SPIN_OK && spin_lock_try_lock(&lock) == 1);
+    CHECK(spin_lock_try_lock(&lock) == 0 && spin_lock_unlock(&lock) == SPIN_OK);
     CHECK(spin_lock_lock(&lock) == SPIN_OK && lock != 0 && spin_lock_unlock(&lock) == SPIN_OK && lock == 0);
     CHECK(spin_rw_lock_r_lock(&shared) == SPIN_OK && spin_rw_lock_r_lock(&shared) == SPIN_OK && shared.num_readers == 2);
-    CHECK(spin_rw_lock_r_unlock(&shared) == SPIN_OK && spin_rw_lock_r_unlock(&shared) == SPIN_OK && shared.num_readers == 0);
+    CHECK(shared.glock != 0 && spin_rw_lock_r_unlock(&shared) == SPIN_OK && shared.glock != 0);
+    CHECK(spin_rw_lock_r_unlock(&shared) == SPIN_OK && shared.num_readers == 0 && shared.glock == 0);
+    /* The count is only the readers' own. */
+    shared.num_readers = 32;
+    CHECK(spin_rw_lock_w_lock(&shared) == SPIN_OK && spin_rw_lock_r_lock(&shared) == SPIN_OK && shared.num_readers == 33);
+    CHECK(spin_rw_lock_r_unlock(&shared) == SPIN_OK && shared.glock != 0 && spin_rw_lock_w_unlock(&shared) == SPIN_OK);
     CHECK(spin_rw_lock_w_lock(&shared) == SPIN_OK && shared.glock != 0 && spin_rw_lock_w_unlock(&shared) == SPIN_OK);
     CHECK(shared.glock == 0);
     futex_init(&word);
     CHECK(futex_try_lock(&word) && !futex_try_lock(&word));
     futex_unlock(&word);
-    futex_lock(&word);
-    CHECK(word == 1);
+    CHECK(futex_lock(&word) == 1 && word == 1);
+    futex_unlock(&word);
+    CHECK(futex_lock_s(&word) == 1 && word == 1);
     futex_wait(&word, 0);
     futex_wake(&word);
     futex_unlock(&word);
@@ -102,7 +114,7 @@ static void locks(void) {
 static void cluster_dma(task_t *task) {
     uint32_t *local = (uint32_t *)task->scratchpad[task->home_cluster_id];
     spin_dma_t first, second;
-    bool done = false;
+    uint32_t done = 0;
     CHECK(task->scratchpad_size[task->home_cluster_id] >= 8192);
     for (uint32_t i = 0; i < 64; i++) handler_mem[i] = i * i;
     CHECK(spin_dma(handler_mem, local, sizeof handler_mem, SPIN_DMA_EXT2LOC, 0, &first) == SPIN_OK);
@@ -113,8 +125,19 @@ static void cluster_dma(task_t *task) {
     CHECK(spin_dma(local, local + 1, 1499 * 4, SPIN_DMA_LOC2EXT, 0, &second) == SPIN_OK && second == first + 1);
     spin_dma_wait(second);
     CHECK(local[0] == 0 && local[1] == 0 && local[1024] == 1023 && local[1499] == 1498);
-    spin_dma(NULL, NULL, 0, SPIN_DMA_EXT2LOC, 0, &second);
-    CHECK(spin_dma_is_done(second));
+    first = second;
+    CHECK(spin_dma(NULL, NULL, 0, SPIN_DMA_EXT2LOC, 0, &second) == SPIN_FAIL && second == first);
+    for (uint32_t i = 0; i < 64; i++) local[i] = 0;
+    first = spin__memcpy_nonblk(handler_mem, local, sizeof handler_mem);
+    spin__wait_for_tf_completion(first);
+    CHECK(spin__tf_completed(first) && local[63] == 63 * 63);
+    spin__memcpy(local + 1, local, 4);
+    CHECK(local[0] == 1);
+    first = spin__public_memcpy_nonblk(handler_mem + 8, local, 4, task->home_cluster_id);
+    spin__public_wait_for_tf_completion(first, task->home_cluster_id);
+    CHECK(spin__public_tf_completed(first, task->home_cluster_id) && local[0] == 64);
+    spin__public_memcpy(handler_mem + 2, local, 4, task->home_cluster_id);
+    CHECK(local[0] == 4);
 }
 
 static void text(void) {
@@ -151,6 +174,10 @@ static void commands(task_t *task) {
     CHECK(local[0] == 0x55667788 && local[1] == 0x11223344 && local[2] == 0xddeeff00 && local[3] == 0x99aabbcc);
     CHECK(spin_dma_to_host(host + 4112, (uint32_t)(uintptr_t)local, 16, true, &other) == SPIN_OK && other != handle);
     spin_cmd_wait(other);
+    /* the handle is not asked for */
+    CHECK(spin_write_to_host(host + 5000, 5, NULL) == SPIN_OK);
+    CHECK(spin_dma_to_host(host + 5008, (uint32_t)(uintptr_t)local, 16, false, NULL) == SPIN_OK);
+    CHECK(spin_dma_from_host(host + 4096, (uint32_t)(uintptr_t)local, 16, false, NULL) == SPIN_OK);
     /* leaves before what is sent later */
     CHECK(spin_rdma_put(3, local, 16, &handle) == SPIN_OK && spin_cmd_wait(handle) == SPIN_OK);
 }
@@ -159,7 +186,7 @@ static void packet(task_t *task) {
     pkt_hdr_t *hdrs = (pkt_hdr_t *)task->pkt_mem;
     uint8_t *payload;
     uint32_t length;
-    GET_IP_UDP_PLD(task->pkt_mem, payload, length);
+    GET_IP_UDP_PLD(&hdrs->ip_hdr, payload, length);
     CHECK(length == 8 && memcmp(payload, "abcdefgh", 8) == 0 && payload == (uint8_t *)task->pkt_mem + sizeof(pkt_hdr_t));
     CHECK(task->pkt_mem_size == sizeof(pkt_hdr_t) + 8);
     CHECK(hdrs->ip_hdr.version == 4 && hdrs->ip_hdr.ihl == 5 && hdrs->ip_hdr.protocol == 17 && hdrs->ip_hdr.ttl == 64);
@@ -224,7 +251,7 @@ __handler__ void api_th(handler_args_t *args) {
     spin_cmd_t handle;
     uint64_t host = (uint64_t)task->host_mem_high << 32 | task->host_mem_low;
     spin_dma_to_host(host, (uint32_t)(uintptr_t)&results, sizeof results, false, &handle);
-    TERMINATE();
+    TERMINATE;
     results.failures = 99;
     spin_dma_to_host(host, (uint32_t)(uintptr_t)&results, sizeof results, false, &handle);
 }

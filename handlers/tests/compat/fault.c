@@ -6,7 +6,11 @@ __handler__ void fault_ph(handler_args_t *args) {
     task_t *task = args->task;
     uint8_t *payload;
     uint32_t length;
+#ifdef SPIN_ABI_FPSPIN
+    GET_IP_UDP_PLD((uint8_t *)task->l2_pkt_mem + 14, payload, length);
+#else
     GET_IP_UDP_PLD(task->l2_pkt_mem, payload, length);
+#endif
     if (length == 0) return;
     spin_cmd_t handle;
     spin_send_packet(task->l2_pkt_mem, task->pkt_mem_size, &handle);

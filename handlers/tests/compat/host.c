@@ -9,7 +9,7 @@ __handler__ void host_ph(handler_args_t *args) {
     task_t *task = args->task;
     uint8_t *payload;
     uint32_t length, start = cycles();
-    GET_IP_UDP_PLD(task->pkt_mem, payload, length);
+    GET_IP_UDP_PLD((uint8_t *)task->pkt_mem + sizeof(eth_hdr_t), payload, length);
     if (!fpspin_check_host_mem(args) || length < 16) return;
     if (*payload == 'h') {
         uint64_t answer;
@@ -25,7 +25,7 @@ __handler__ void host_ph(handler_args_t *args) {
     /* what the host is to see: its answer, the counters, that they lie where NIC memory begins */
     uint32_t told[] = {answer.dma_id, answer.len, answer.hpu_id, __host_data.counters[15].sum, __host_data.counters[15].count,
                        __host_data.counters[0].sum, (uint32_t)(uintptr_t)&__host_data, HPU_ID(args)};
-    spin_dma_to_host(HOST_ADDR(args) + CORE_COUNT * HOST_PAGE_SIZE, (uint32_t)(uintptr_t)told, sizeof told, false, &handle);
+    spin_dma_to_host(HOST_ADDR(args) + CORE_COUNT * PAGE_SIZE, (uint32_t)(uintptr_t)told, sizeof told, false, &handle);
 }
 
 void init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **handler_mem) {

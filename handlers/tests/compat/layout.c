@@ -107,13 +107,13 @@ SAME(offsetof(slmp_hdr_t, pkt_off), 6);
 SAME(sizeof(slmp_pkt_hdr_t), 52);
 SAME(offsetof(slmp_pkt_hdr_t, slmp_hdr), 42);
 SAME(DMA_ALIGN, 64);
-SAME(HOST_PAGE_SIZE, 4096);
+SAME(PAGE_SIZE, 4096);
 SAME(offsetof(fpspin_flag_t, dma_id), 0);
 SAME(offsetof(fpspin_flag_t, len), 1);
 SAME(offsetof(fpspin_flag_t, hpu_id), 5);
-SAME(sizeof(fpspin_counter_t), 8);
-SAME(offsetof(fpspin_counter_t, count), 4);
-SAME(sizeof(fpspin_host_data_t), 8 * CORE_COUNT + 8 * 16);
+SAME(sizeof(struct perf_counter), 8);
+SAME(offsetof(struct perf_counter, count), 4);
+SAME(sizeof(struct host_data), 8 * CORE_COUNT + 8 * 16);
 #endif
 
 void payload_handler(handler_args_t *args) { (void)args; }

@@ -25,7 +25,7 @@ fn clang_14_builds_everything() {
     }
     let folder = tempfile::tempdir().unwrap();
     for abi in ["pspin", "fpspin"] {
-        for name in ["layout.c", "api.c", "fault.c", "falls.c", "stress.c"] {
+        for name in ["contract.c", "layout.c", "api.c", "fault.c", "falls.c", "stress.c"] {
             let mut command = Command::new(spin_cc());
             command.env("SPIN_CLANG", "clang-14").args(["--abi", abi, "-Werror"]).arg(source(name));
             let output = command.arg("-o").arg(folder.path().join("x.elf")).output().unwrap();
@@ -46,17 +46,17 @@ fn the_headers_are_cpp_too() {
         extern \"C\" void payload_handler(handler_args_t *args) {
             task_t *task = args->task;
             spin_cmd_t handle;
-            spin_dma_t copy;
+            spin_dma_t copy = 0;
             spin_lock_t lock;
-            bool done;
+            uint32_t done;
             uint8_t *payload;
             uint32_t length;
             spin_lock_init(&lock);
-            GET_IP_UDP_PLD(task->pkt_mem, payload, length);
+            GET_IP_UDP_PLD(task->pkt_mem, payload, length)
             spin_dma(payload, task->scratchpad[0], length, SPIN_DMA_EXT2LOC, 0, &copy);
             spin_dma_test(copy, &done);
             assert(done);
-            printf(\"%d\\n\", twice(static_cast<int>(amo_add(&lock, 1))));
+            printf(\"%d\\n\", twice(static_cast<int>(amo_or(&lock, 1))));
             spin_send_packet(task->pkt_mem, task->pkt_mem_size, &handle);
         }";
     std::fs::write(&file, text).unwrap();

@@ -7,6 +7,7 @@ mod common;
 
 mod api;
 mod commands;
+mod contract;
 mod host;
 mod layout;
 mod original;

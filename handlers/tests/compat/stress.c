@@ -11,9 +11,11 @@ static struct shared {
     spin_rw_lock_t rw;
     uint32_t written, torn;
     uint32_t futex, waited;
-    uint32_t added, swapped, exclusive, largest;
-    uint32_t head, taken;
-    uint32_t runs;
+    int32_t added;
+    uint32_t swapped, exclusive, largest;
+    uint32_t head;
+    int32_t taken;
+    int32_t runs;
 } shared;
 static uint32_t next[NODES];
 
@@ -30,7 +32,7 @@ static void in_l1(task_t *task) {
     volatile uint32_t *words = (volatile uint32_t *)task->scratchpad[0];
     spin_lock_t *lock = &words[0];
     for (int i = 0; i < ROUNDS; i++) {
-        amo_add(&words[1], 1);
+        amo_add((volatile int32_t *)&words[1], 1);
         spin_lock_lock(lock);
         words[2] = words[2] + 1;
         spin_lock_unlock(lock);
@@ -58,12 +60,12 @@ __handler__ void stress_ph(handler_args_t *args) {
 
         amo_add(&shared.added, 3);
         amo_xor(&shared.exclusive, 1u << i);
-        uint32_t number = amo_add(&shared.taken, 1) + 1;
+        uint32_t number = (uint32_t)amo_add(&shared.taken, 1) + 1;
         amo_maxu(&shared.largest, number);
         if (number <= NODES) push(&shared.head, number);
         uint32_t before;
         do before = *(volatile uint32_t *)&shared.swapped;
-        while (compare_and_swap(&shared.swapped, before, before + 1) != before);
+        while (compare_and_swap(&shared.swapped, before, before + 1) != 0);
     }
     in_l1(args->task);
     amo_add(&shared.runs, 1);
@@ -74,7 +76,7 @@ __handler__ void stress_th(handler_args_t *args) {
     task_t *task = args->task;
     uint32_t length = 0, *words = (uint32_t *)task->scratchpad[0];
     for (uint32_t at = shared.head; at != 0 && length <= NODES; at = next[at - 1]) length++;
-    uint32_t told[] = {shared.runs, shared.guarded, shared.written, shared.waited, shared.added, shared.exclusive,
+    uint32_t told[] = {(uint32_t)shared.runs, shared.guarded, shared.written, shared.waited, (uint32_t)shared.added, shared.exclusive,
                        shared.largest, shared.swapped, length, words[1], words[2]};
     spin_cmd_t handle;
     uint64_t host = (uint64_t)task->host_mem_high << 32 | task->host_mem_low;

@@ -8,7 +8,7 @@
 #define SLMP_SYN 0x4000
 #define SLMP_ACK 0x2000
 /* Offset of messages in host memory. */
-#define MESSAGE (CORE_COUNT * HOST_PAGE_SIZE)
+#define MESSAGE (CORE_COUNT * PAGE_SIZE)
 
 static void acknowledge(slmp_pkt_hdr_t *hdrs) {
     spin_cmd_t cmd;
