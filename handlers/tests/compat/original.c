@@ -12,6 +12,8 @@ u32 initialised;
 volatile u32 loaded = 0x12345680;
 __attribute__((section(".l2_handler_data"))) volatile u32 in_handler_memory[16];
 __attribute__((section(".data_tiny_l1"))) volatile u32 in_l1 = 7;
+/* Each cluster's own, at both addresses. */
+__attribute__((section(".data_tiny_l1"))) volatile u8 ids[8] = {0};
 
 static void print(struct args *args, const char *text) {
     volatile u8 *out = (u8 *)(0x1a104000 + (args->hpu << 3) + (args->cluster << 7));
@@ -72,6 +74,8 @@ void payload(struct args *args) {
     print(args, "seen\n");
     u32 handle = send(task->packet, task->packet_size);
     *(volatile u32 *)0x1b205084 = handle;
+    ids[args->hpu]++;
+    if (*(volatile u8 *)(0x10000000 + 0x400000 * args->cluster + ((u32)&ids[args->hpu] & 0xffff)) != ids[args->hpu]) *(volatile u32 *)12 = 1;
     u32 told[] = {counted, loaded, (u32)task->handler_mem, task->handler_mem_size, in_handler_memory[0], in_l1, initialised};
     handle = to_host(task, told, sizeof told);
     *(volatile u32 *)0x1b205088 = handle;

@@ -119,7 +119,8 @@ pub(super) fn segments<'d>(
     Ok(segments)
 }
 
-/// One LOAD segment; `None` when it has no bytes.
+/// One LOAD segment; `None` when it has no bytes. Neither has one without file bytes at the start of L1: PsPIN's linker script reserves the
+/// runtime's stack there, and `.data_tiny_l1` lies at the same place by its alias.
 fn segment<'d>(
     header: &ProgramHeader32<LE>,
     data: &'d [u8],
@@ -130,7 +131,7 @@ fn segment<'d>(
     if in_file > size {
         return Err(LoadError::FileAboveMemory { address, file: in_file, memory: size });
     }
-    if size == 0 {
+    if size == 0 || in_file == 0 && address == L1_BASE {
         return Ok(None);
     }
     let bytes = data
