@@ -254,6 +254,9 @@ mod tests {
         assert_eq!(Table::new(&entries[..2]).expect("400 tests").tests().len(), 400);
         let error = Table::new(&entries).expect_err("600 tests");
         assert_eq!(error, TableError::Full { context: 3, tests: 200, left: 112 });
+        assert!(error.to_string().starts_with("context 3 needs 200 tests, 112 of 512 are left: "), "{error}");
+        let error = TableError::Full { context: 0, tests: 200, left: 112 };
+        assert!(error.to_string().starts_with("the new context needs 200 tests, "), "{error}");
         assert!(error.to_string().contains("112 of 512 are left"), "{error}");
     }
 }

@@ -243,6 +243,18 @@ mod tests {
     use crate::wakeup::Wakeup;
 
     #[test]
+    fn each_end_knows_when_the_other_one_is_gone() {
+        let wakeup = || Wakeup::new().expect("an event");
+        let (tx, items, returns) = credit_channel::<u8, u8, u8>(16, 4, wakeup(), wakeup());
+        assert!(!returns.is_closed() && !items.is_closed() && !tx.is_closed());
+        drop(tx);
+        assert!(returns.is_closed() && items.is_closed());
+        let (tx, items, returns) = credit_channel::<u8, u8, u8>(16, 4, wakeup(), wakeup());
+        drop((items, returns));
+        assert!(tx.is_closed());
+    }
+
+    #[test]
     fn a_flood_of_items_leaves_room_for_refills() {
         let wakeup = || Wakeup::new().expect("an event");
         let (mut tx, mut items, mut returns) = credit_channel::<u8, u8, u8>(16, 4, wakeup(), wakeup());
