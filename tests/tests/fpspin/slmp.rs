@@ -43,7 +43,10 @@ fn a_file_arrives_as_it_was() {
     let image = handlers("slmp_receive_handlers", folder.path());
     fs::write(path("sent"), noise(file)).expect("a temporary folder takes files");
 
-    for (compat, window, threads) in [("none", "64", "1"), ("none", "32", "3"), ("fpspin", "64", "1")] {
+    let some = vec![("none", "1024", "8"), ("none", "32", "3"), ("fpspin", "256", "1")];
+    let windows = ["1", "4", "16", "256", "1024"].into_iter();
+    let all = windows.flat_map(|window| ["1", "4", "8"].map(|threads| ("fpspin", window, threads)));
+    for (compat, window, threads) in bounded(some.clone(), some.into_iter().chain(all).collect()) {
         let arguments = ["--iface", LINK, "--config", &config, "--compat", compat];
         let spind = within(&link.near, || Spind::start(&arguments));
         let mut receiving = Command::new(&receive);

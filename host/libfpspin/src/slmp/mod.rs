@@ -15,8 +15,11 @@ use std::env;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::ops::Range;
+use std::sync::Once;
 use std::thread;
 use std::time::Duration;
+
+use rustix::net::sockopt::{set_socket_recv_buffer_size, socket_recv_buffer_size};
 
 pub use packet::{ACK, EOM, SYN};
 
@@ -33,6 +36,12 @@ pub const MAX_THREADS: usize = 64;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Environment variable with the acknowledgement timeout in milliseconds.
 pub const PATIENCE_VARIABLE: &str = "FPSPIN_SLMP_TIMEOUT_MS";
+/// Bytes of receive buffer for acknowledgements, of which [`MAX_WINDOW`] fit. The kernel counts them twice (socket(7), `SO_RCVBUF`).
+const BUFFER: usize = 1 << 20;
+/// Bytes that an acknowledgement takes in the receive buffer at most, as the kernel counts them.
+const ACKNOWLEDGEMENT: usize = 2 * BUFFER / MAX_WINDOW;
+/// Maximum number of unacknowledged packets, if the kernel grants the receive buffer.
+pub const MAX_WINDOW: usize = 1024;
 /// Interval at which a waiting thread checks whether it still has to wait.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -91,6 +100,8 @@ struct Message<'m> {
     socket: UdpSocket,
     id: u32,
     bytes: &'m [u8],
+    /// Maximum number of unacknowledged packets; 0: only the first is acknowledged.
+    window: usize,
     /// Payload bytes of each packet except the last.
     piece: usize,
     /// Number of packets.
@@ -128,9 +139,13 @@ impl Sender {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(SocketAddrV4::new(server, PORT))?;
         socket.set_read_timeout(Some(LOOK))?;
+        let window = self.window.min(acknowledgements_that_fit(&socket)?);
+        if window < self.window {
+            say_limit(self.window, window);
+        }
         let piece = MAX_PAYLOAD / self.align * self.align;
         let count = bytes.len().div_ceil(piece).max(1);
-        Message { sender: self, socket, id, bytes, piece, count }.send()
+        Message { sender: self, socket, id, bytes, window, piece, count }.send()
     }
 }
 
@@ -142,7 +157,7 @@ impl Message<'_> {
         }
         self.alone(0, SYN)?;
         self.middle(1..last)?;
-        if self.sender.window > 0 {
+        if self.window > 0 {
             return self.alone(last, SYN | EOM);
         }
         self.transmit(last, SYN | EOM)
@@ -160,9 +175,8 @@ impl Message<'_> {
 
     /// Sends the packets between the first and the last, and waits for the acknowledgements that are due.
     fn middle(&self, numbers: Range<usize>) -> Result<(), SlmpError> {
-        let Sender { window: size, threads, .. } = *self.sender;
-        let window = (size > 0).then(|| Window::new(size));
-        let threads = threads.min(numbers.len());
+        let window = (self.window > 0).then(|| Window::new(self.window));
+        let threads = self.sender.threads.min(numbers.len());
         thread::scope(|scope| {
             let mut sending = Vec::new();
             for first in numbers.clone().take(threads) {
@@ -258,6 +272,28 @@ impl Message<'_> {
         }
         Ok(())
     }
+}
+
+/// Asks for a receive buffer and returns how many acknowledgements fit into the one that the kernel grants: at most `net.core.rmem_max`,
+/// which is 212,992 bytes unless set.
+fn acknowledgements_that_fit(socket: &UdpSocket) -> io::Result<usize> {
+    set_socket_recv_buffer_size(socket, BUFFER)?;
+    Ok(socket_recv_buffer_size(socket)? / ACKNOWLEDGEMENT)
+}
+
+/// Says, once in a process, that a window is smaller than asked for.
+fn say_limit(asked: usize, window: usize) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let remedy = if asked > MAX_WINDOW {
+            format!("the greatest is {MAX_WINDOW}")
+        } else {
+            format!("for more, sysctl -w net.core.rmem_max={BUFFER}")
+        };
+        eprintln!(
+            "libfpspin: SLMP window {asked}: acknowledgements of {window} packets fit into the receive buffer; {remedy}"
+        );
+    });
 }
 
 /// Returns the acknowledgement timeout: the environment variable's value, or the default if it is absent or invalid.
