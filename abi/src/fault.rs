@@ -102,6 +102,24 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cause == Cause::Reported {
+            return write!(f, "error {} reported by the handler (pc {:#010x})", self.address, self.pc);
+        }
         write!(f, "{} (pc {:#010x}, address {:#010x})", self.cause, self.pc, self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::{Cause, Fault};
+
+    #[test]
+    fn a_reported_error_is_a_number() {
+        let fault = Fault { cause: Cause::Reported, pc: 0x1d00_0010, address: 1234 };
+        assert_eq!(fault.to_string(), "error 1234 reported by the handler (pc 0x1d000010)");
+        let fault = Fault { cause: Cause::LoadAccess, ..fault };
+        assert_eq!(fault.to_string(), "load outside its memory (pc 0x1d000010, address 0x000004d2)");
     }
 }
