@@ -137,7 +137,8 @@ impl Translation {
 
     /// Whether there are loops that wait.
     #[inline]
-    pub(crate) const fn waits(&self) -> bool {
+    #[must_use]
+    pub const fn waits(&self) -> bool {
         self.waits
     }
 

@@ -185,8 +185,8 @@ impl Hpu {
             windows.begin_driven(bound, &spec, spec.identity, packet);
         };
         let (exit, difference) = match &mut self.shadow {
-            // A compared task does not park.
-            Some(shadow) if spec.translation.is_some() => {
+            // The rest of a parked task is not compared.
+            Some(shadow) if spec.translation.is_some() && !self.parked => {
                 executor.bind(slot, &task, &mut driver, |bound| begin(bound, packet));
                 shadow.run_both(&mut self.memory, executor, spec, packet, &mut driver)
             }

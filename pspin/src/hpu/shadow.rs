@@ -6,7 +6,7 @@ use std::slice::Iter;
 use std::sync::Arc;
 use std::task::Poll;
 
-use hpu_vm::jit::{Executor, Limits};
+use hpu_vm::jit::{Executor, Limits, Translation};
 use hpu_vm::memory::{Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, Hart, NoDevice, Reg, Trap, View};
 use spin_abi::command::{Command, Direction, Status};
@@ -20,6 +20,9 @@ use crate::hpu::windows::HpuMemory;
 
 /// Time limit of the interpreter in microseconds, for a task that reached its own limit in translated code.
 const INTERPRETER_LIMIT: u64 = 2_000_000;
+/// The same for a task whose handler may wait for memory to change. The answer of a host that came during the first run is not in the copy, on
+/// which the second one then waits in vain.
+const WAITING_LIMIT: u64 = 5_000;
 
 /// Difference between the two runs of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +161,7 @@ impl ShadowInterpreter {
         Ok(Self { hpu, memory, own })
     }
 
-    /// Runs a task that `original` is prepared for, then repeats it in the interpreter and compares.
+    /// Runs a task that `original` is prepared for, then repeats it in the interpreter and compares. A task that parks is not compared.
     pub(crate) fn run_both<D: Device>(
         &mut self,
         original: &mut HpuMemory,
@@ -174,17 +177,22 @@ impl ShadowInterpreter {
         let mut copy = packet.to_vec();
         let touched = original.slot.device_touched();
         let mut recorder = Recorder { device, log: Vec::new() };
-        let translated = original.run(executor, spec, packet, &mut recorder);
+        let translated = original.run(executor, spec, true, packet, &mut recorder);
         let log = recorder.log;
         // A device access that the translation took for memory makes it invalid; the engine makes another one. A task that
-        // ran into its time limit stops at a different place each time.
+        // ran into its time limit stops at a different place each time. One that parks waits for what only happens while
+        // other tasks run, or the host answers.
+        if translated == Exit::Parked {
+            return (translated, None);
+        }
         if original.slot.device_touched() != touched || timed_out(translated, spec.limits) {
             return (translated, None);
         }
         let mut replay = Replay { log: log.iter(), charge: 0, departure: None };
-        let limits = Limits { time: spec.limits.time.map(|_| INTERPRETER_LIMIT), ..spec.limits };
+        let limit = if spec.translation.is_some_and(Translation::waits) { WAITING_LIMIT } else { INTERPRETER_LIMIT };
+        let limits = Limits { time: spec.limits.time.map(|_| limit), ..spec.limits };
         let again = TaskSpec { translation: None, limits, ..spec };
-        let interpreted = self.hpu.run(executor, again, &mut copy, &mut replay);
+        let interpreted = self.hpu.run(executor, again, false, &mut copy, &mut replay);
         if timed_out(interpreted, limits) {
             return (translated, None);
         }

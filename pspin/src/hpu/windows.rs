@@ -82,16 +82,17 @@ impl HpuMemory {
         });
     }
 
-    /// Runs a task to its end.
+    /// Runs a task to its end, or until it parks if it may.
     pub(super) fn run<D: Device>(
         &mut self,
         executor: &Executor,
         spec: TaskSpec<'_>,
+        may_park: bool,
         packet: &mut [u8],
         device: &mut D,
     ) -> Exit {
         // The shadow interpreter compares all device accesses: host copies have to go through the device as well.
-        let task = Task { host: None, ..self.windows.task(&spec, false) };
+        let task = Task { host: None, ..self.windows.task(&spec, may_park) };
         executor.run(&mut self.slot, packet, &task, device)
     }
 
