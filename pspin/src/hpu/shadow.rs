@@ -478,7 +478,7 @@ mod tests {
             if compared {
                 found = shadow.run_both(&mut hpu, &executor, spec, &mut packet, &mut NoDevice).1;
             } else {
-                hpu.run(&executor, spec, &mut packet, &mut NoDevice);
+                hpu.run(&executor, spec, false, &mut packet, &mut NoDevice);
             }
         }
         found
