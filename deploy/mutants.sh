@@ -55,7 +55,7 @@ for group in "${@:-mpq messages scheduler fast_path commands install server matc
         shards=$((number > 0 && total > number ? (total + number - 1) / number : 1))
         echo "== $name: every ${shards}th of $total mutants, the $((seed % shards)). first"
         # shellcheck disable=SC2086 # several words
-        "$CARGO" mutants "${selection[@]}" --shard "$((seed % shards))/$shards" --sharding round-robin --baseline skip --timeout 120 \
+        "$CARGO" mutants "${selection[@]}" --shard "$((seed % shards))/$shards" --sharding round-robin --baseline skip --timeout 240 \
             --no-times --output "$out/$name" ${tests[$name]}
         while IFS= read -r mutant; do
             grep -qxF -- "$mutant" <(sed '/^#/d; /^ /d' "$kept") && continue

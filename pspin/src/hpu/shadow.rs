@@ -20,8 +20,8 @@ use crate::hpu::windows::HpuMemory;
 
 /// Time limit of the interpreter in microseconds, for a task that reached its own limit in translated code.
 const INTERPRETER_LIMIT: u64 = 2_000_000;
-/// The same for a task whose handler may wait for memory to change. The answer of a host that came during the first run is not in the copy, on
-/// which the second one then waits in vain.
+/// Time limit of the interpreter in microseconds, for a task whose handler may wait for memory to change. The answer of a host that came during
+/// the first run is not in the copy, on which the second run then waits in vain.
 const WAITING_LIMIT: u64 = 5_000;
 
 /// Difference between the two runs of a task.
