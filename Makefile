@@ -75,7 +75,7 @@ check-long: deps-test ## check the order of handlers and all sums on 100 million
 	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 
-loom: deps-build ## check the synchronisation between threads in all interleavings, or in all with few preemptions
+loom: deps-build ## check the synchronisation between threads in all interleavings with few preemptions (in all with SPIN_TEST_LONG=1)
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p spin-sync --lib --target-dir target/loom
 
 test-aarch64: ## run the tests that need no NIC as emulated aarch64 programs

@@ -16,9 +16,16 @@ fn bounded() -> loom::model::Builder {
     model
 }
 
+/// Builder for models whose interleavings take a minute: all of them in `make test-long`.
+fn bounded_unless_long() -> loom::model::Builder {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = spin_testing::bounded(Some(6), None);
+    model
+}
+
 #[test]
 fn no_item_is_slept_through() {
-    loom::model(|| {
+    bounded_unless_long().check(|| {
         let wakeup = Wakeup::new().unwrap();
         let ring = Arc::new(AtomicUsize::new(0));
         let writer = {
