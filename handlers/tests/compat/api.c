@@ -7,17 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINES 30
-
-static struct results {
-    uint32_t checks, failures, lines[LINES];
-} results;
-
-static void check(bool right, uint32_t line) {
-    results.checks++;
-    if (!right && results.failures < LINES) results.lines[results.failures++] = line;
-}
-#define CHECK(condition) check(condition, __LINE__)
+#include "checks.h"
 
 volatile __attribute__((section(".l2_handler_data"))) uint32_t handler_mem[64] = {0x11223344};
 static __attribute__((section(".data_tiny_l1"))) volatile uint32_t in_each_l1 = 77;

@@ -12,19 +12,11 @@
 #include <spin_host.h>
 #endif
 
+#include "checks.h"
+
 /* Two types are the same. */
 #define TYPE(what, type) static_assert(__builtin_types_compatible_p(__typeof__(what), type), #what " is no " #type)
 #define NUMBER(what, value) static_assert((what) == (value), #what " is not " #value)
-
-#define LINES 30
-static struct {
-    uint32_t checks, failures, lines[LINES];
-} results;
-static void check(bool right, uint32_t line) {
-    results.checks++;
-    if (!right && results.failures < LINES) results.lines[results.failures++] = line;
-}
-#define CHECK(condition) check(condition, __LINE__)
 
 /* pspin.h */
 NUMBER(MEM_ALIGNMENT, 4);

@@ -441,14 +441,14 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
     }
     let [first, last] = only_two_cores();
     // The first one looks; the other one does, and may rest each time, or does not.
-    let may_be_left = move |[one, other]: [usize; 2], looks_and_rests: Option<bool>, patience: Duration| {
+    let may_be_left = move |[one, other]: [usize; 2], looks_and_rests: Option<bool>, limit: Duration| {
         let monitor = Monitor::of_nobody();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let waits = on_core(other, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
                 let begun = Instant::now();
                 let mut left = false;
-                while !left && begun.elapsed() < patience {
+                while !left && begun.elapsed() < limit {
                     if let Some(rests) = looks_and_rests {
                         watchdog.look_at_others();
                         if rests {

@@ -5,7 +5,7 @@ use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
 use proptest::sample::{Index, select};
 
-use super::pools::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
+use super::pools::{ETHERTYPES, ICMP_KINDS, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
 use crate::headers::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPES_VLAN, Headers, ICMP, ICMP6, TCP, UDP, kind};
 
 /// A frame and where its headers were put.
@@ -111,7 +111,7 @@ fn transports(icmp: u8) -> impl Strategy<Value = Transport> {
         let length = header.len();
         Transport { protocol: TCP, bytes: [header, payload].concat(), header: Some(length) }
     });
-    let icmp = (select(vec![0, 8, 128]), 0..2_u8, 0..3_u8, payload()).prop_map(move |(kind, code, id, payload)| {
+    let icmp = (select(ICMP_KINDS.to_vec()), 0..2_u8, 0..3_u8, payload()).prop_map(move |(kind, code, id, payload)| {
         let header = vec![kind, code, 0, 0, 0, id, 0, 1];
         Transport { protocol: icmp, bytes: [header, payload].concat(), header: Some(8) }
     });

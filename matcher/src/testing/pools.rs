@@ -24,3 +24,6 @@ pub(super) fn ports() -> impl Strategy<Value = u16> {
 pub(super) fn macs() -> impl Strategy<Value = [u8; 6]> {
     select(&MACS[..])
 }
+
+/// ICMP types of rules and frames. Echo requests are frequent, so that rules hold often enough.
+pub const ICMP_KINDS: [u8; 10] = [0, 8, 8, 8, 3, 128, 128, 128, 129, 135];

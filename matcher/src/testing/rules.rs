@@ -10,7 +10,7 @@ use proptest::strategy::Union;
 use proptest::{prop_oneof, strategy::BoxedStrategy};
 use spin_abi::rules::Base;
 
-use super::pools::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
+use super::pools::{ETHERTYPES, ICMP_KINDS, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
 use crate::key::{KeyBytes, KeySpec};
 use crate::rule::{Field, IpVersion, Prefix, Range, Rule, Rules, Side, Term, Transport, Width};
 
@@ -73,7 +73,7 @@ fn port_terms() -> BoxedStrategy<Term> {
 }
 
 fn icmp() -> BoxedStrategy<Term> {
-    (versions(), select(vec![0, 8, 128]), option::of(0..2_u8))
+    (versions(), select(ICMP_KINDS.to_vec()), option::of(0..2_u8))
         .prop_map(|(version, kind, code)| Term::Icmp { version, kind, code })
         .boxed()
 }
