@@ -12,6 +12,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::handler_names::HandlerNames;
 
 /// Version of this protocol. It changes whenever an older peer would misread a message.
 pub const VERSION: u16 = 1;
@@ -303,6 +304,9 @@ pub struct Install {
     pub eom: Option<String>,
     /// Message key in the text form of the matcher. `None`: the whole flow.
     pub key: Option<String>,
+    /// The image's handlers. `None`: those that the image tells by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handlers: Option<HandlerNames>,
     /// Size of the shared host memory, in bytes. 0: none.
     pub host_mem: u64,
     /// Size of handler memory beyond the image's own, in bytes.
@@ -473,6 +477,9 @@ pub struct ContextInfo {
     /// Execution parameters of its handlers.
     #[serde(default)]
     pub run: RunInfo,
+    /// Why its handlers are interpreted. `None`: they are translated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreted: Option<String>,
     /// Non-zero counters by name.
     pub counters: Vec<(String, u64)>,
     /// Latest faults, oldest first.

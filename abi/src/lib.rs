@@ -11,6 +11,7 @@
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
 //! * [`units`]: sizes in bytes as people write them.
+//! * [`handler_names`]: names of handlers, for images that do not tell their handlers.
 //! * [`control`]: the messages between applications and spind.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod control;
 pub mod counters;
 pub mod events;
 pub mod fault;
+pub mod handler_names;
 pub mod map;
 pub mod put;
 pub mod regs;

@@ -94,9 +94,6 @@ impl Image {
             *handler = function(&symbols, &code, kind.symbol())?;
         }
         let init_handlers = function(&symbols, &code, INIT_HANDLERS)?;
-        if handlers.iter().chain([&init_handlers]).all(Option::is_none) {
-            return Err(LoadError::NoHandlers);
-        }
         let data = data(&segments, machine);
         if code.segments().len() + data.len() > elf::MAX_SEGMENTS {
             return Err(LoadError::TooManySegments { max: elf::MAX_SEGMENTS });
@@ -134,6 +131,11 @@ impl Image {
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<u32> {
         self.symbols.find(name).map(|symbol| symbol.address)
+    }
+
+    /// Returns the names of functions, by address.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.symbols.functions().filter_map(|address| self.symbols.symbolize(address).map(|(name, _)| name))
     }
 
     /// Returns the size of a symbol in bytes, 0 when the image does not specify it. The symbol is chosen as by

@@ -218,11 +218,12 @@ fn code_entry_and_handlers_belong_together() {
             assert_eq!(refused(load(&elf)), LoadError::Handler { name: kind.symbol(), address });
         }
     }
+    // Who installs an image may name its handlers.
     let mut nameless = sample();
     nameless.symbols.drain(..3);
-    assert_eq!(refused(load(&nameless)), LoadError::NoHandlers);
+    assert!(Kind::ALL.iter().all(|&kind| load(&nameless).unwrap().handler(kind).is_none()));
     nameless.symbols.clear();
-    assert_eq!(refused(load(&nameless)), LoadError::NoHandlers);
+    assert_eq!(load(&nameless).unwrap().functions().count(), 0);
     let odd = nameless.symbol("init_handlers", CODE + 3, 0);
     assert_eq!(refused(load(&odd)), LoadError::Handler { name: "init_handlers", address: CODE + 3 });
 }

@@ -483,6 +483,29 @@ fn install_says_which_rules_never_hold_and_why_handlers_are_interpreted() {
     assert_eq!(warnings(&["--nic", "loopback"]), never);
     let interpreted = "spinctl: its handlers are interpreted: spind runs with --engine interp\n";
     assert_eq!(warnings(&["--nic", "loopback", "--engine", "interp"]), format!("{never}{interpreted}"));
+    let spind = Spind::start(&["--nic", "loopback", "--engine", "interp"]);
+    spind.ctl_ok(&["install", &image, "--rule", "udp"]);
+    assert!(spind.ctl_ok(&["list"]).contains("  interpreted: spind runs with --engine interp\n"));
+}
+
+#[test]
+fn handlers_are_named_on_the_command_line_and_in_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image_file(&folder, "udp_pingpong");
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let install = |handlers: &str| spind.ctl(&["install", &image, "--rule", "udp", "--handlers", handlers]);
+    let error = |handlers: &str| String::from_utf8(install(handlers).stderr).unwrap();
+    assert!(error("xh=payload_handler").contains("\"xh\" is no handler; expected hh=NAME,ph=NAME,th=NAME"));
+    assert!(
+        error("th=nothing").contains("completion_handler \"nothing\" is neither a symbol of the image nor an address")
+    );
+    assert!(install("th=payload_handler").status.success());
+    assert!(spind.ctl_ok(&["list"]).contains(" --c "), "{}", spind.ctl_ok(&["list"]));
+    let config = folder.path().join("spind.toml");
+    let text = format!("[[context]]\nimage = {image:?}\nrules = ['udp']\nhandlers = 'hh=payload_handler'\n");
+    fs::write(&config, text).unwrap();
+    let spind = Spind::start(&["--nic", "loopback", "--config", config.to_str().unwrap()]);
+    assert!(spind.ctl_ok(&["list"]).contains(" h-- "), "{}", spind.ctl_ok(&["list"]));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::context::image_error::ImageError;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
+use spin_pspin::ids::Handler;
 
 /// Loads images for one machine.
 #[derive(Debug)]
@@ -56,13 +57,17 @@ impl Loader {
         })
     }
 
-    /// Translates an image to machine code.
+    /// Translates handlers of an image to machine code.
     ///
     /// # Errors
     /// See [`TranslateError`].
-    pub fn translate(&self, loaded: &LoadedImage, options: Options) -> Result<Arc<Translation>, TranslateError> {
-        let LoadedImage { image, entries, .. } = loaded;
-        let entries: Vec<u32> = entries.handlers.iter().flatten().map(|handler| handler.address).collect();
+    pub fn translate(
+        &self,
+        LoadedImage { image, .. }: &LoadedImage,
+        handlers: &[Option<Handler>; 3],
+        options: Options,
+    ) -> Result<Arc<Translation>, TranslateError> {
+        let entries: Vec<u32> = handlers.iter().flatten().map(|handler| handler.address).collect();
         let taken = image.addresses_taken();
         self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options)
     }

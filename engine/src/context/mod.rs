@@ -113,13 +113,16 @@ impl Matching {
     }
 }
 
+/// Why handlers are interpreted, for users.
+pub type Interpreted = Arc<str>;
+
 /// The program of a context's tasks.
 #[derive(Debug)]
 pub struct Program {
     /// The handler image.
     pub image: Arc<LoadedImage>,
-    /// The translation; `None`: handlers are interpreted.
-    pub translation: Option<Arc<Translation>>,
+    /// The translation, or the reason why handlers are interpreted.
+    pub translation: Result<Arc<Translation>, Interpreted>,
     /// Options of the translation, and of later ones.
     pub options: Options,
     /// Header, payload and completion handler.
@@ -244,6 +247,7 @@ impl Context {
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.as_ref().map_or(0, |host| host.region.len()),
             run: self.run_info(),
+            interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
             faults: self.log.faults.iter().cloned().collect(),
         }
@@ -252,7 +256,7 @@ impl Context {
     /// The options of its handlers. Without a translation, the engine is the interpreter.
     #[must_use]
     pub fn run_info(&self) -> RunInfo {
-        let engine = if self.program.translation.is_some() { self.run.engine } else { Engine::Interp };
+        let engine = if self.program.translation.is_ok() { self.run.engine } else { Engine::Interp };
         RunInfo { engine, ..self.run }
     }
 

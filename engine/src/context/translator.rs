@@ -6,7 +6,9 @@ use std::thread;
 
 use hpu_vm::jit::{Options, Translation};
 use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::ids::Handler;
 
+use crate::context::Interpreted;
 use crate::context::loader::Loader;
 use crate::context::niceness::lower_priority;
 
@@ -14,6 +16,7 @@ use crate::context::niceness::lower_priority;
 struct Request {
     context: u32,
     image: Arc<LoadedImage>,
+    handlers: [Option<Handler>; 3],
     options: Options,
 }
 
@@ -21,8 +24,8 @@ struct Request {
 pub struct Made {
     /// The id of the context.
     pub context: u32,
-    /// The translation; `None`: the image cannot be translated.
-    pub translation: Option<Arc<Translation>>,
+    /// The translation, or the reason why there is none.
+    pub translation: Result<Arc<Translation>, Interpreted>,
 }
 
 /// The worker's end of the translation thread, which is started by the first request.
@@ -41,9 +44,9 @@ impl Translator {
     }
 
     /// Requests a translation.
-    pub fn request(&mut self, context: u32, image: Arc<LoadedImage>, options: Options) {
+    pub fn request(&mut self, context: u32, image: Arc<LoadedImage>, handlers: [Option<Handler>; 3], options: Options) {
         let (requests, _) = self.thread.get_or_insert_with(|| start(self.loader.clone()));
-        if requests.send(Request { context, image, options }).is_ok() {
+        if requests.send(Request { context, image, handlers, options }).is_ok() {
             self.waiting += 1;
         }
     }
@@ -70,12 +73,12 @@ fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
 
 fn serve(loader: &Loader, asked: &Receiver<Request>, answer: &Sender<Made>) {
     lower_priority();
-    for Request { context, image, options } in asked {
-        let translation = loader.translate(&image, options);
+    for Request { context, image, handlers, options } in asked {
+        let translation = loader.translate(&image, &handlers, options);
         if let Err(error) = &translation {
             tracing::warn!("context {context} is interpreted: {error}");
         }
-        if answer.send(Made { context, translation: translation.ok() }).is_err() {
+        if answer.send(Made { context, translation: translation.map_err(|error| error.to_string().into()) }).is_err() {
             return;
         }
     }

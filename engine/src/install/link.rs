@@ -415,7 +415,7 @@ fn link(
     let Install { name, l1_bytes, .. } = prepared.install;
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let program = Program {
-        handlers: prepared.image.entries.handlers,
+        handlers: prepared.entries.handlers,
         image: prepared.image,
         translation: prepared.translation,
         options: prepared.options,

@@ -9,8 +9,10 @@ use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
+use crate::context::Interpreted;
 use crate::context::nic_memory::NicMemory;
 use spin_pspin::hpu::Hpus;
+use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::ids::Handler;
@@ -24,7 +26,9 @@ pub struct Prepared {
     pub(crate) install: Install,
     pub(crate) uid: u32,
     pub(crate) image: Arc<LoadedImage>,
-    pub(crate) translation: Option<Arc<Translation>>,
+    /// The handlers, and their memory in the image.
+    pub(crate) entries: Entries,
+    pub(crate) translation: Result<Arc<Translation>, Interpreted>,
     pub(crate) options: Options,
     pub(crate) hpus: Hpus,
     pub(crate) memory: ContextMemory,
@@ -54,6 +58,7 @@ impl Prepared {
             install: self.install.clone(),
             uid: self.uid,
             image: self.image.clone(),
+            entries: self.entries,
             translation: self.translation.clone(),
             options: self.options,
             hpus,
@@ -94,7 +99,7 @@ impl Prepared {
     /// Addresses and sizes of its handlers and handler memory.
     #[must_use]
     pub fn areas(&self) -> Areas {
-        let handlers = self.image.entries.handlers;
+        let handlers = self.entries.handlers;
         let handler = |handler: Option<Handler>| handler.map(|Handler { address, size }| Area { address, size });
         let (address, size) = self.memory.handler();
         Areas { handlers: handlers.map(|it| handler(it).unwrap_or_default()), handler_mem: Area { address, size } }

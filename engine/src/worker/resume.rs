@@ -32,7 +32,7 @@ impl TaskRunner {
         let issued = self.send_off(core, &task, hpu, issued);
         let context = core.contexts.get(task.context.slot);
         context.counts.add(Counter::Parked, 1);
-        core.parked.push(Parked { task, hpu, issued, translation: context.program.translation.clone(), borrowed });
+        core.parked.push(Parked { task, hpu, issued, translation: context.program.translation.clone().ok(), borrowed });
     }
 
     /// Sends a deferred frame now, as a copy: a parked task may be waiting for the effect of the frame that it sent.

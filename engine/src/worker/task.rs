@@ -31,7 +31,7 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
         identity: about,
         l1_bytes: *l1_bytes,
         image: &image.image,
-        translation: translation.as_deref(),
+        translation: translation.as_deref().ok(),
         limits: *limits,
         host: host.as_ref().map(HostMemory::bytes),
         isolation: run.isolation,

@@ -89,6 +89,7 @@ void completion(struct args *args) {
     *(volatile u32 *)0 = 1;
 }
 
+#ifndef LTO
 void init_handlers(void **hh, void **ph, void **th, void **handler_mem) {
     initialised++;
     *hh = (void *)0;
@@ -96,3 +97,4 @@ void init_handlers(void **hh, void **ph, void **th, void **handler_mem) {
     *th = (void *)completion;
     *handler_mem = (void *)in_handler_memory;
 }
+#endif

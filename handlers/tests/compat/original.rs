@@ -3,12 +3,14 @@
 
 use std::process::Command;
 
+use hpu_vm::Image;
 use spin_abi::control::Install;
 
 use super::common::{Kind, ROOT, udp};
 use super::{FPSPIN, PSPIN, Target, host_word, source};
 
-fn original(target: Target) -> Vec<u8> {
+/// Builds the image: as it is, or without `init_handlers`, which link-time optimisation removes.
+fn original(target: Target, lto: bool) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("original.elf");
     let base = format!("-Wl,--defsym=handler_base={:#x}", target.machine.handler_mem_base);
@@ -23,6 +25,7 @@ fn original(target: Target) -> Vec<u8> {
             "-msmall-data-limit=64",
         ])
         .arg(if target == PSPIN { "-DLINK=0" } else { "-DLINK=14" })
+        .args(lto.then_some("-DLTO"))
         .arg(base)
         .arg("-T")
         .arg(source("original.ld"))
@@ -38,7 +41,7 @@ fn original(target: Target) -> Vec<u8> {
 #[test]
 fn an_image_with_a_runtime_of_its_own_runs() {
     for target in [PSPIN, FPSPIN] {
-        let image = original(target);
+        let image = original(target, false);
         for kind in [Kind::Interp, Kind::Jit, Kind::Check] {
             let mut lab = target.lab(kind);
             let install = Install { handler_mem: 4096, ..target.install() };
@@ -60,10 +63,48 @@ fn an_image_with_a_runtime_of_its_own_runs() {
     }
 }
 
+#[test]
+fn handlers_that_link_time_optimisation_left_are_named_at_install() {
+    for target in [PSPIN, FPSPIN] {
+        let image = original(target, true);
+        let install = |names: &str| Install {
+            handler_mem: 4096,
+            handlers: Some(names.parse().expect("names")),
+            ..target.install()
+        };
+        for kind in [Kind::Interp, Kind::Jit, Kind::Check] {
+            let mut lab = target.lab(kind);
+            let refused = lab.try_install(&image, target.install(), ROOT).unwrap_err().to_string();
+            assert!(refused.contains("--handlers hh=NAME") && refused.contains("payload, completion"), "{refused}");
+            let (id, host) = lab.try_install(&image, install("ph=payload,th=completion"), ROOT).expect("installs");
+            assert_eq!(lab.exchange(&[udp(9999, b"one"), udp(9999, b"two")]).len(), 2);
+            assert_eq!((lab.faults(id), lab.info(id).handlers), (vec![], [false, true, true]));
+            let host = host.expect("host memory");
+            let (base, size) = (host_word(&host, 8), host_word(&host, 12));
+            assert_eq!((base, size), (target.machine.handler_mem_base + 0x1000, 4096), "behind the image's own");
+            // By address, without the others, and with handler memory from the end of the image's own on.
+            let payload = Image::load(&image, &target.machine).expect("loads").symbol("payload").expect("defined");
+            let names = format!("ph={payload:#x},mem={:#x}", target.machine.handler_mem_base + 64);
+            lab.engine.remove(id, ROOT).expect("it is there");
+            let (id, host) = lab.try_install(&image, install(&names), ROOT).expect("installs");
+            assert_eq!(lab.exchange(&[udp(9999, b"one")]).len(), 1);
+            assert_eq!((lab.faults(id), lab.info(id).handlers), (vec![], [false, true, false]));
+            let host = host.expect("host memory");
+            let (base, size) = (host_word(&host, 8), host_word(&host, 12));
+            assert_eq!((base, size), (target.machine.handler_mem_base + 64, 0x1000 - 64 + 4096));
+        }
+        let mut lab = target.lab(Kind::Jit);
+        let mut refused = |names: &str| lab.try_install(&image, install(names), ROOT).unwrap_err().to_string();
+        assert!(refused("ph=nothing").contains("payload_handler \"nothing\" is neither a symbol of the image"));
+        assert!(refused("hh=counted").contains("header_handler is said to be at 0x1c00"));
+        assert!(refused("ph=payload,mem=0x1d000000").contains("0x1d000000 is not in the image's .l2_handler_data"));
+    }
+}
+
 /// Contexts of one image share its data, and `init_handlers` runs for the first of them only.
 #[test]
 fn an_image_is_initialised_once() {
-    let image = original(PSPIN);
+    let image = original(PSPIN, false);
     let mut lab = PSPIN.lab(Kind::Jit);
     let mut install = |port: u16| {
         let install = Install { rules: vec![format!("udp dport {port}")], ..PSPIN.install() };
@@ -89,7 +130,8 @@ fn what_init_handlers_says_is_checked() {
     };
     assert!(refused("").contains("names none"));
     assert!(
-        refused("*ph = (handler_fn)0x1c000000;").contains("payload_handler is at 0x1c000000, where there is no code")
+        refused("*ph = (handler_fn)0x1c000000;")
+            .contains("payload_handler is said to be at 0x1c000000, where there is no code")
     );
     assert!(refused("*ph = (handler_fn)0x1d000001;").contains("0x1d000001"));
     assert!(refused("*(volatile int *)0 = 1;").contains("init_handlers was ended: store outside its memory"));

@@ -60,11 +60,8 @@ impl Loaded {
         let image = Image::load(&file, &MACHINE)?;
         memory.load(&image)?;
         let own = HpuId { cluster: 0, hpu: 0 };
-        match Entries::in_space(&image, &MACHINE, own, || memory.image_space(&image, own)) {
-            // An image without standard handler names is valid: programs look handlers up by any name.
-            Ok(_) | Err(EntriesError::NoHandler) => {}
-            Err(error) => return Err(ImageError::Init(error)),
-        }
+        // The handlers that it tells are not used: programs look handlers up by any name.
+        Entries::in_space(&image, &MACHINE, own, || memory.image_space(&image, own)).map_err(ImageError::Init)?;
         Ok(Self { image, memory: memory.clone(), file: file.into(), translations: Mutex::default() })
     }
 

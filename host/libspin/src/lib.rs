@@ -29,6 +29,7 @@ pub use spin_abi::control::{
 use spin_abi::control::{Reply, Request};
 pub use spin_abi::counters::{Counter, nic_meaning};
 pub use spin_abi::events::{Event, What};
+pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};
 use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};

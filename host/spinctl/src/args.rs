@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Abi, Checks, Compat, Full, Isolation, Placement, parse_size};
+use libspin::{Abi, Checks, Compat, Full, HandlerNames, Isolation, Placement, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -95,6 +95,10 @@ pub struct InstallArgs {
     /// Message key: 'flow' (the default), or byte ranges such as 'flow + payload[2:4]'.
     #[arg(long, conflicts_with = "compat")]
     pub key: Option<String>,
+    /// Handlers of the image, by symbol or address, such as 'ph=count_ph' or 'hh=0x1d000000,ph=work' [default: those that
+    /// the image tells: header_handler, payload_handler, completion_handler, or what its init_handlers names].
+    #[arg(long, value_name = "hh=NAME,ph=NAME,th=NAME")]
+    pub handlers: Option<HandlerNames>,
     /// Name of the context [default: the image's file name].
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,

@@ -213,6 +213,7 @@ fn request(args: &InstallArgs) -> Install {
         rules: args.rule.clone(),
         eom: args.eom.clone(),
         key: args.key.clone().or_else(|| (args.compat == Compat::Fpspin).then(|| Compat::Fpspin.to_string())),
+        handlers: args.handlers.clone(),
         host_mem: args.host_mem,
         handler_mem: args.handler_mem,
         scratchpad: args.scratchpad,

@@ -42,6 +42,9 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
         )?;
         writeln!(out, "{:46}end of message: {}; key: {}", "", context.eom, context.key)?;
         writeln!(out, "{:46}{}", "", how(&context.run))?;
+        if let Some(why) = &context.interpreted {
+            writeln!(out, "{:46}interpreted: {why}", "")?;
+        }
     }
     Ok(())
 }
@@ -219,6 +222,7 @@ mod tests {
             handlers: [true; 3],
             host_mem: 0,
             run: RunInfo::default(),
+            interpreted: None,
             counters,
             faults,
         }

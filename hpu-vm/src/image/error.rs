@@ -159,7 +159,4 @@ pub enum LoadError {
         /// Value of the symbol.
         address: u32,
     },
-    /// The image defines no handler.
-    #[error("the image defines none of header_handler, payload_handler, completion_handler and init_handlers")]
-    NoHandlers,
 }

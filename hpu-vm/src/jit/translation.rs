@@ -258,7 +258,8 @@ impl<'i> Compiler<'i> {
             let &Planned { ref plan, ref facts, ref loops, in_place, .. } = planned;
             let input = Input { code, plan, facts, options, loops, part, doubted, in_place };
             let made = emit::function(self.isa, input, &mut self.frontend);
-            let mut made = made.ok_or("it would take too much code")?;
+            let mut made =
+                made.ok_or("it would take too much code; with less inlining (-O2, -Os, noinline) it takes less")?;
             self.copies |= made.copies > 0;
             std::mem::swap(&mut self.context.func, &mut made.function);
             if self.loops_are_too_deep()? {

@@ -1,6 +1,6 @@
 //! Handlers of an image.
 //!
-//! An image of the SDK has a symbol for each handler. An image for PsPIN or FPsPIN has a function
+//! The application names an image's handlers, or the image does. An image of the SDK has a symbol for each handler. An image for PsPIN or FPsPIN has a function
 //! `init_handlers(hh, ph, th, handler_mem)`, which stores the addresses of its handlers and of its handler memory where its arguments
 //! point. The interpreter runs it once when the image is loaded, with the rights of a handler without a packet. It
 //! runs on the memory that the image's contexts will share.
@@ -9,6 +9,7 @@ use hpu_vm::memory::{Space, SpaceError};
 use hpu_vm::{Device, Exit, Hart, Image, Kind, Reg, Trap, View, run};
 use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
+use spin_abi::handler_names::HandlerNames;
 use spin_abi::map::{Machine, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE};
 
 use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
@@ -17,16 +18,38 @@ use crate::ids::Handler;
 /// Reason why an image has no usable handlers.
 #[derive(Debug, thiserror::Error)]
 pub enum EntriesError {
-    /// The image defines no handler.
+    /// The image tells no handler, and the application named none.
     #[error(
-        "handler image: it defines none of header_handler, payload_handler, completion_handler, or its init_handlers names none"
+        "handler image: it defines none of header_handler, payload_handler, completion_handler and init_handlers, or the last names \
+         none; name its handlers: --handlers hh=NAME,ph=NAME,th=NAME (its functions: {functions})"
     )]
-    NoHandler,
+    NoHandler {
+        /// Some functions of the image.
+        functions: String,
+    },
+    /// A named handler is no function of the image.
+    #[error(
+        "handler image: {what} {name:?} is neither a symbol of the image nor an address (its functions: {functions})"
+    )]
+    UnknownName {
+        /// The part that was named.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Some functions of the image.
+        functions: String,
+    },
+    /// Handler memory was named, and the image has none of its own there.
+    #[error("handler image: handler memory at {address:#010x} is not in the image's .l2_handler_data")]
+    BadHandlerMemory {
+        /// The address.
+        address: u32,
+    },
     /// `init_handlers` was ended.
     #[error("handler image: init_handlers was ended: {0}")]
     Init(Fault),
-    /// `init_handlers` stored an address that is no function.
-    #[error("handler image: init_handlers says that {kind} is at {address:#010x}, where there is no code")]
+    /// `init_handlers` or the application gave an address that is no function.
+    #[error("handler image: {kind} is said to be at {address:#010x}, where there is no code")]
     BadHandler {
         /// Symbol of the handler.
         kind: &'static str,
@@ -51,10 +74,10 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Handlers of an image with its memory.
+    /// The handlers that an image with its memory tells; there may be none.
     ///
     /// # Errors
-    /// [`EntriesError::NoHandler`], [`EntriesError::Init`], [`EntriesError::BadHandler`], [`EntriesError::Memory`].
+    /// [`EntriesError::Init`], [`EntriesError::BadHandler`], [`EntriesError::Memory`].
     pub fn of(image: &Image, memory: &ImageMemory, machine: &Machine) -> Result<Self, EntriesError> {
         let own = HpuId { cluster: 0, hpu: 0 };
         let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 0 };
@@ -63,7 +86,7 @@ impl Entries {
         })
     }
 
-    /// Handlers of an image. `space` makes the address space of `init_handlers` on `own`. It is called only if the image has that
+    /// The handlers that an image tells; there may be none. `space` makes the address space of `init_handlers` on `own`. It is called only if the image has that
     /// function.
     ///
     /// # Errors
@@ -74,11 +97,44 @@ impl Entries {
         own: HpuId,
         space: impl FnOnce() -> Result<Space, SpaceError>,
     ) -> Result<Self, EntriesError> {
-        let entries = match image.init_handlers() {
-            None => Self::by_name(image),
-            Some(init) => Self::by_init(image, run_init(init, image, &mut space()?, machine, own)?)?,
+        match image.init_handlers() {
+            None => Ok(Self::by_name(image)),
+            Some(init) => Self::by_init(image, run_init(init, image, &mut space()?, machine, own)?),
+        }
+    }
+
+    /// The handlers that an application named.
+    ///
+    /// # Errors
+    /// [`EntriesError::UnknownName`], [`EntriesError::BadHandler`], [`EntriesError::BadHandlerMemory`].
+    pub fn named(image: &Image, names: &HandlerNames) -> Result<Self, EntriesError> {
+        let mut handlers = [None; 3];
+        for ((handler, kind), name) in handlers.iter_mut().zip(Kind::ALL).zip(&names.handlers) {
+            let Some(name) = name else { continue };
+            *handler = Some(at(image, kind, resolve(image, kind.symbol(), name)?)?);
+        }
+        let handler_mem = match &names.handler_mem {
+            None => None,
+            Some(name) => {
+                let address = resolve(image, "handler memory", name)?;
+                // The end of the image's own is the start of what the context requests.
+                let own = [address, address.wrapping_sub(1)].map(|address| image.handler_mem_from(address));
+                own.iter().any(Option::is_some).then_some(()).ok_or(EntriesError::BadHandlerMemory { address })?;
+                Some(address)
+            }
         };
-        if entries.handlers.iter().all(Option::is_none) { Err(EntriesError::NoHandler) } else { Ok(entries) }
+        Ok(Self { handlers, handler_mem })
+    }
+
+    /// Checks that there is a handler.
+    ///
+    /// # Errors
+    /// [`EntriesError::NoHandler`].
+    pub fn check(&self, image: &Image) -> Result<(), EntriesError> {
+        if self.handlers.iter().all(Option::is_none) {
+            return Err(EntriesError::NoHandler { functions: functions(image) });
+        }
+        Ok(())
     }
 
     fn by_name(image: &Image) -> Self {
@@ -96,15 +152,39 @@ impl Entries {
             if address == 0 {
                 continue;
             }
-            if !address.is_multiple_of(2) || image.code().fetch(address).is_none() {
-                return Err(EntriesError::BadHandler { kind: kind.symbol(), address });
-            }
-            *handler = Some(Handler { address, size: image.function_size(address) });
+            *handler = Some(at(image, kind, address)?);
         }
         // Upstream images may store any other value there: such an address is no handler memory.
         let handler_mem = Some(stored[3]).filter(|&address| image.handler_mem_from(address).is_some());
         Ok(Self { handlers, handler_mem })
     }
+}
+
+/// Number of functions that an error lists.
+const FUNCTIONS_SHOWN: usize = 12;
+
+/// Some functions of an image, for errors.
+fn functions(image: &Image) -> String {
+    let shown: Vec<_> = image.functions().take(FUNCTIONS_SHOWN).collect();
+    if shown.is_empty() { "it has no symbols; give addresses".to_owned() } else { shown.join(", ") }
+}
+
+/// The address of a symbol, or a number.
+fn resolve(image: &Image, what: &'static str, name: &str) -> Result<u32, EntriesError> {
+    let number = || match name.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => name.parse().ok(),
+    };
+    let unknown = || EntriesError::UnknownName { what, name: name.to_owned(), functions: functions(image) };
+    image.symbol(name).or_else(number).ok_or_else(unknown)
+}
+
+/// The handler at an address.
+fn at(image: &Image, kind: Kind, address: u32) -> Result<Handler, EntriesError> {
+    if !address.is_multiple_of(2) || image.code().fetch(address).is_none() {
+        return Err(EntriesError::BadHandler { kind: kind.symbol(), address });
+    }
+    Ok(Handler { address, size: image.function_size(address) })
 }
 
 /// Runs the function at `init` and returns the values that it stored.

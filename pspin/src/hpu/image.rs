@@ -14,7 +14,7 @@ pub struct LoadedImage {
     pub image: Image,
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
-    /// Handlers of the image.
+    /// The handlers that the image tells by itself.
     pub entries: Entries,
     /// Whether its handlers access devices at addresses that the code does not show. Translations then have to check
     /// for that.

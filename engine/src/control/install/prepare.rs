@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use hpu_vm::Image;
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::{Abi, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
@@ -11,13 +12,16 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::abi_check;
+use crate::context::Interpreted;
 use crate::context::event_ring::EventRing;
+use crate::context::image_error::ImageError;
 use crate::context::loader::Loader;
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
 use crate::sched::scheduler::MOST_WEIGHT;
 use crate::settings::Limits;
+use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
 use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
@@ -45,12 +49,13 @@ impl Prepared {
         }
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
-        let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
+        let entries = entries(&install, &image)?;
+        let memory = context_memory(&install, run.hpus, &image.image, &entries, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
         let event_ring = EventRing::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
-        let translation = translate(loader, &image, &run, options, &install.name);
+        let translation = translate(loader, &image, &entries, &run, options, &install.name);
         let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
         let warnings = match_spec.never_holding().chain(interpreted).collect();
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
@@ -59,7 +64,8 @@ impl Prepared {
             install,
             uid,
             image,
-            translation: translation.ok(),
+            entries,
+            translation,
             options,
             hpus,
             memory,
@@ -91,10 +97,21 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     check_length(install.rules.iter().chain(&install.eom).chain(&install.key).map(String::as_str))
 }
 
+/// The handlers that the application or the image named.
+fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) -> Result<Entries, ImageError> {
+    let entries = match &install.handlers {
+        Some(names) => Entries::named(image, names)?,
+        None => *entries,
+    };
+    entries.check(image)?;
+    Ok(entries)
+}
+
 fn context_memory(
     install: &Install,
     hpus: u32,
-    LoadedImage { image, entries, .. }: &LoadedImage,
+    image: &Image,
+    entries: &Entries,
     machine: &Machine,
 ) -> Result<ContextMemory, InstallError> {
     let base = image.handler_mem_end();
@@ -152,17 +169,18 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
 fn translate(
     loader: &Loader,
     image: &LoadedImage,
+    entries: &Entries,
     run: &RunInfo,
     options: Options,
     name: &str,
-) -> Result<Arc<Translation>, String> {
+) -> Result<Arc<Translation>, Interpreted> {
     if run.engine == Kinds::Interp {
-        return Err("spind runs with --engine interp".to_owned());
+        return Err("spind runs with --engine interp".into());
     }
-    let translation = loader.translate(image, options);
+    let translation = loader.translate(image, &entries.handlers, options);
     translation
         .inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}"))
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string().into())
 }
 
 fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {
