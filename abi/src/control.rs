@@ -231,7 +231,7 @@ impl Preamble {
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Install an execution context. The blob is the image.
-    Install(Install),
+    Install(Box<Install>),
     /// Remove a context.
     Remove {
         /// Id of the context.

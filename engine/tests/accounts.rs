@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use common::{Kind, Lab, ROOT, image, rule, udp_from};
+use common::{Kind, Lab, NO_END, ROOT, image, rule, udp_from};
 use spin_abi::control::{Full, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
@@ -166,7 +166,7 @@ fn two_with_open(messages: [u16; 2]) -> (Lab, [u32; 2]) {
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 256, sizes, Schedule::default());
     let ids = [1, 2].map(|port| {
         // With a context that may stall, packets are queued in the order of their arrival.
-        let install = Install { eom: Some("never".into()), full: Full::Wait, ..at_port(port) };
+        let install = Install { eom: Some(NO_END.into()), full: Full::Wait, ..at_port(port) };
         lab.install_with("three_handlers", install).0
     });
     for (port, flows) in (1..).zip(messages) {
@@ -204,7 +204,7 @@ fn messages_end_within_a_tenth_of_a_second_of_their_time() {
     const POLL: Duration = Duration::from_micros(12_500);
     let sizes = Sizes { queues: 1 << 14, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 256, sizes, Schedule::default());
-    let install = Install { message_timeout_us: Some(50_000), eom: Some("never".into()), ..at_port(1) };
+    let install = Install { message_timeout_us: Some(50_000), eom: Some(NO_END.into()), ..at_port(1) };
     let (id, _) = lab.install_with("empty", install);
     lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
     let start = lab.now;
@@ -226,7 +226,7 @@ fn messages_end_within_a_tenth_of_a_second_of_their_time() {
 fn a_message_ends_once_it_has_waited_for_longer_than_its_time() {
     let idle = |waited: Duration| {
         let mut lab = Lab::with(Kind::Jit, ONE_CLUSTER, 256);
-        let install = Install { message_timeout_us: Some(1000), eom: Some("never".into()), ..at_port(1) };
+        let install = Install { message_timeout_us: Some(1000), eom: Some(NO_END.into()), ..at_port(1) };
         let (id, _) = lab.install_with("empty", install);
         lab.now = Duration::from_millis(7);
         lab.exchange(&[udp_from(1000, 1, &[7; 30])]);
@@ -245,7 +245,7 @@ fn own_messages_make_room_after_ten_seconds() {
     let evicted = |waited: Duration| {
         let sizes = Sizes { queues: 4, ..Sizes::default() };
         let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 256, sizes, Schedule::default());
-        let (id, _) = lab.install_with("empty", Install { eom: Some("never".into()), ..at_port(1) });
+        let (id, _) = lab.install_with("empty", Install { eom: Some(NO_END.into()), ..at_port(1) });
         (0..4).for_each(|flow| drop(lab.exchange(&[udp_from(1000 + flow, 1, &[7; 30])])));
         lab.now += waited;
         lab.exchange(&[udp_from(2000, 1, &[7; 30])]);

@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
+use common::{Kind, Lab, NO_END, ROOT, payload, rule, udp, udp_from};
 use spin_abi::command::Direction;
 use spin_abi::control::{Checks, Full, Install, Isolation, Schedule};
 use spin_abi::counters::Counter;
@@ -407,7 +407,7 @@ fn header_payload_completion_in_order(kind: Kind) {
 
 fn removal_drops_what_open_messages_hold(kind: Kind) {
     let mut lab = Lab::new(kind);
-    let install = Install { eom: Some("never".into()), ..rule("udp dport 1") };
+    let install = Install { eom: Some(NO_END.into()), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("three_handlers", install);
     lab.exchange(&[udp(1, b"123456"), udp(1, b"123456")]);
     assert_eq!((lab.total(Counter::PayloadRuns), lab.total(Counter::Messages)), (2, 0));
@@ -420,7 +420,7 @@ fn removal_drops_what_open_messages_hold(kind: Kind) {
 
 fn open_messages_exhaust_queues_and_the_loss_is_counted(kind: Kind) {
     let mut lab = Lab::new(kind);
-    let id = lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") }).0;
+    let id = lab.install_with("three_handlers", Install { eom: Some(NO_END.into()), ..rule("udp dport 1") }).0;
     for flow in 0..300 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
     }
@@ -430,7 +430,7 @@ fn open_messages_exhaust_queues_and_the_loss_is_counted(kind: Kind) {
 
 fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
     let mut lab = Lab::new(kind);
-    let greedy = lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") }).0;
+    let greedy = lab.install_with("three_handlers", Install { eom: Some(NO_END.into()), ..rule("udp dport 1") }).0;
     lab.install("udp_pingpong", "udp dport 9999");
     for flow in 0..256 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
@@ -454,7 +454,7 @@ fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
 fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
     // Packets of several clusters would not come in the order in which they are sent.
     let mut lab = Lab::with(kind, Machine { clusters: 1, ..Machine::PSPIN }, 256);
-    let open = |port: u16| Install { eom: Some("never".into()), ..rule(&format!("udp dport {port}")) };
+    let open = |port: u16| Install { eom: Some(NO_END.into()), ..rule(&format!("udp dport {port}")) };
     for port in 1..=5 {
         // With a context that may stall, packets are queued in the order of their arrival.
         let full = if port == 5 { Full::Wait } else { Full::Drop };
@@ -475,7 +475,7 @@ fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
 
 fn a_context_alone_ends_its_own_messages_only_when_they_are_old(kind: Kind) {
     let mut lab = Lab::new(kind);
-    lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
+    lab.install_with("three_handlers", Install { eom: Some(NO_END.into()), ..rule("udp dport 1") });
     for flow in 0..256 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
     }

@@ -49,6 +49,10 @@ enum Op {
     KillBehind {
         mpq: u32,
     },
+    /// Ends the arriving message of a queue whose messages have payload handlers only.
+    Close {
+        mpq: u32,
+    },
     /// The message of a running handler is kept open.
     KeepOpen(usize),
     /// Completes the n-th task in flight (modulo their number).
@@ -67,6 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
         1 => (0..QUEUES).prop_map(|mpq| Op::KillBehind { mpq }),
+        1 => (0..QUEUES).prop_map(|mpq| Op::Close { mpq }),
         1 => any::<usize>().prop_map(Op::KeepOpen),
         3 => any::<usize>().prop_map(Op::Feedback),
     ]
@@ -172,7 +177,7 @@ impl Naive {
     /// The task that this queue may start: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
         let first = self.arrivals.front().filter(|_| !self.killed)?;
-        let MessageParams { context, header, completion } = self.params()?;
+        let MessageParams { context, header, completion, .. } = self.params()?;
         let (arrived, ended) = self.message();
         if header && !self.header_sent {
             return Some((Stage::Header, context, first.packet, false));
@@ -227,7 +232,7 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams { context: Context(0), header: false, completion: false });
+        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams::payload_only(Context(0)));
         mpqs.add_owner(OWNERS - 1);
         Self {
             mpqs,
@@ -253,7 +258,7 @@ impl Run {
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Push { mpq, context, header, completion, end_of_message } => {
-                let params = MessageParams { context, header, completion };
+                let params = MessageParams { header, completion, ..MessageParams::payload_only(context) };
                 let packet = self.next_packet;
                 let result = self.mpqs.push(MpqId(mpq), Her { params, end_of_message, packet });
                 let naive = &mut self.naive[mpq as usize];
@@ -281,11 +286,13 @@ impl Run {
                 }
             }
             Op::Pass { mpq, context, header, completion, end_of_message } => {
-                self.pass(mpq, MessageParams { context, header, completion }, end_of_message);
+                let params = MessageParams { header, completion, ..MessageParams::payload_only(context) };
+                self.pass(mpq, params, end_of_message);
             }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
             Op::KillBehind { mpq } => self.cancel_next(mpq),
+            Op::Close { mpq } => self.close(mpq),
             Op::KeepOpen(_) if self.in_flight.is_empty() => {}
             Op::KeepOpen(which) => {
                 let mpq = self.in_flight[which % self.in_flight.len()].mpq;
@@ -412,6 +419,24 @@ impl Run {
         assert!(buried.is_empty(), "all of a dead message's packets come back");
     }
 
+    fn close(&mut self, mpq: u32) {
+        let naive = &mut self.naive[mpq as usize];
+        let is_plain = |params: &MessageParams<Context>| !params.header && !params.completion;
+        let has_plain_messages = naive.arrivals.iter().all(|arrival| is_plain(&arrival.params));
+        if !has_plain_messages || !naive.carried.iter().all(is_plain) {
+            return;
+        }
+        (naive.kept_open, naive.refusing) = (false, false);
+        let waiting = naive.arrivals.len() - naive.payloads_sent.min(naive.arrivals.len());
+        let idle = naive.in_flight() == 0 && waiting == 0;
+        if idle {
+            *naive = Naive::default();
+        } else if let Some(last) = naive.arrivals.back_mut() {
+            last.end = true;
+        }
+        assert_eq!(self.mpqs.close(MpqId(mpq)), idle);
+    }
+
     /// Ends every open message and completes all tasks. Nothing may be left.
     fn finish(&mut self) {
         loop {
@@ -428,6 +453,35 @@ impl Run {
         assert!(self.mpqs.backlogged().is_empty());
         self.released.sort_unstable();
         assert_eq!(self.released, (0..self.next_packet).collect::<Vec<_>>(), "each packet released exactly once");
+    }
+}
+
+/// Packets that are messages of their own: tasks start in order of arrival, any number at once, each with its own context.
+#[test]
+fn single_packets_start_in_order_and_never_end_their_queue() {
+    let mut mpqs = Mpqs::new(1, 8, MessageParams::payload_only(Context(0)));
+    mpqs.add_owner(0);
+    mpqs.grow(3);
+    let queue = MpqId(2);
+    let her = |number: u32| {
+        let params = MessageParams { per_packet: true, ..MessageParams::payload_only(Context(number * OWNERS)) };
+        Her { params, end_of_message: false, packet: number }
+    };
+    for round in 0..1000 {
+        let numbers = round * 8..round * 8 + 8;
+        numbers.clone().for_each(|number| mpqs.push(queue, her(number)).expect("there is room"));
+        let tasks: Vec<_> = std::iter::from_fn(|| mpqs.next_task(0)).collect();
+        assert!(
+            tasks.iter().map(|task| (task.packet, task.context.0)).eq(numbers.map(|number| (number, number * OWNERS)))
+        );
+        assert_eq!((mpqs.room(), mpqs.has_hers(queue), mpqs.is_quiescent(queue)), (8, false, false));
+        for task in tasks.into_iter().rev() {
+            assert!(task.releases_packet && task.stage == Stage::Payload);
+            let completed = mpqs.complete(task.mpq, task.stage, None);
+            assert!(!completed.message_done && !completed.idle);
+        }
+        assert!(mpqs.is_quiescent(queue) && mpqs.is_free(MpqId(0)));
+        mpqs.check();
     }
 }
 
@@ -465,7 +519,7 @@ proptest! {
             run.mpqs.reset(MpqId(other), |_| {});
         }
         prop_assert_eq!(run.mpqs.room(), HERS as usize);
-        let params = MessageParams { context: Context(7), header: false, completion: false };
+        let params = MessageParams::payload_only(Context(7));
         let pushed = run.mpqs.push(MpqId(victim), Her { params, end_of_message: true, packet: 99 });
         prop_assert!(pushed.is_ok());
         let mut seen = false;

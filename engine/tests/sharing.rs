@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Kind, Lab, ROOT, image, payload, rule, udp, udp_from};
+use common::{Kind, Lab, NO_END, ROOT, image, payload, rule, udp, udp_from};
 use spin_abi::control::{Full, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
@@ -181,7 +181,7 @@ fn what_waits_has_its_turn_when_its_context_is_alone() {
 #[test]
 fn what_waits_when_its_context_is_removed_is_counted() {
     let mut lab = lab(Schedule::RoundRobin);
-    let install = Install { full: Full::Wait, eom: Some("never".into()), ..Install::default() };
+    let install = Install { full: Full::Wait, eom: Some(NO_END.into()), ..Install::default() };
     let [greedy, _] = install_two(&mut lab, install);
     lab.arrive(&many_and_few());
     lab.poll();
@@ -430,7 +430,7 @@ fn take_turns(lab: &mut Lab, row: Duration, over: impl Fn(&Lab) -> bool) -> [Dur
 #[test]
 fn what_goes_to_the_kernel_is_its_contexts_time() {
     // Each packet is a message, or all are of one that was passed to the kernel with its first packet and has no tasks.
-    for (eom, flows) in [("always", 1000), ("never", 1)] {
+    for (eom, flows) in [("always", 1000), (NO_END, 1)] {
         for weight in [1, 3] {
             let install = Install { eom: Some(eom.into()), weight: Some(weight), ..Install::default() };
             let (mut lab, [passing, other]) = one_that_passes(Schedule::Wlbvt, 8192, install);
@@ -455,7 +455,7 @@ fn what_goes_to_the_kernel_is_its_contexts_time() {
 #[test]
 fn who_asks_for_no_time_costs_one_that_leaves_packets_to_the_kernel_none() {
     for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
-        for (eom, flows) in [("always", 1000), ("never", 1)] {
+        for (eom, flows) in [("always", 1000), (NO_END, 1)] {
             let install = Install { eom: Some(eom.into()), ..Install::default() };
             let (mut lab, [passing, other]) = one_that_passes(schedule, 8192, install);
             lab.arrive(&(0..2000).map(|at| for_the_kernel(2000 + at % flows)).collect::<Vec<_>>());
@@ -635,7 +635,7 @@ fn one_that_has_nobody_wait_loses_nothing() {
 #[test]
 fn queues_behind_one_that_waits_give_way_too() {
     let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };
-    let install = Install { eom: Some("never".into()), ..Install::default() };
+    let install = Install { eom: Some(NO_END.into()), ..Install::default() };
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
     // The next packet of the message whose first one waits comes first.
     lab.arrive(&(1..=32).map(|who| meeting(who, who)).collect::<Vec<_>>());

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Moody, image, moody_nic, payload, rule, udp_from};
+use common::{Moody, NO_END, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
@@ -95,7 +95,7 @@ impl Storm {
 
     /// A context whose messages are one packet each, or never end.
     fn prepare(&mut self, port: &str, replaces: Option<u32>) -> Prepared {
-        let eom = (port != stays() && self.rng.bool()).then(|| "never".to_owned());
+        let eom = (port != stays() && self.rng.bool()).then(|| NO_END.to_owned());
         let install = Install { replaces, eom, ..rule(port) };
         Prepared::new(install, &image("udp_pingpong"), 0, &self.common.loader, &Limits::default()).expect("fine")
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Kind, Lab, ROOT, rule, udp_from};
+use common::{Kind, Lab, NO_END, ROOT, rule, udp_from};
 use spin_abi::control::{Abi, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
@@ -146,7 +146,7 @@ fn a_message_that_is_kept_open_for_nothing_times_out() {
 fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
     let sizes = Sizes { queues: 1 << 16, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());
-    let install = Install { message_timeout_us: Some(1000), eom: Some("never".into()), ..rule("udp dport 1") };
+    let install = Install { message_timeout_us: Some(1000), eom: Some(NO_END.into()), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("empty", install);
     // Some queues have been in use before, so that those of the last messages are far from the clock hand.
     lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
@@ -206,7 +206,7 @@ fn what_void_handlers_leave_is_no_verdict() {
 fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
     let image = spin_handlers::try_build(&[&spin_handlers::source("recorder")], &["-Werror"]).expect("compiles");
     let mut lab = Lab::new(Kind::Jit);
-    let install = Install { verdicts: true, eom: Some("never".into()), ..rule("udp dport 1") };
+    let install = Install { verdicts: true, eom: Some(NO_END.into()), ..rule("udp dport 1") };
     lab.try_install(&image, install, ROOT).expect("a handler of ours installs");
     // The payload handler sends the packet and returns PROCEED.
     let mut order = [0; 60];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spin_frame::Frame;
 
-use crate::mpq::Owned;
+use crate::mpq::{MpqId, Owned};
 
 /// Index of a context in the engine, reused after removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,9 +66,30 @@ pub struct MessageRef {
     /// The context.
     pub slot: Slot,
     /// Home cluster: its handlers share the L1 of this cluster.
-    pub home: u32,
+    pub home: u16,
+    /// The flow of a packet in packet mode, which is a message of its own. `None`: handlers know the message by its queue.
+    pub flow: Option<u8>,
     /// Sequence number among all messages.
     pub message: u64,
+}
+
+impl MessageRef {
+    /// The home cluster.
+    #[must_use]
+    #[inline]
+    pub const fn home(&self) -> u32 {
+        self.home as u32
+    }
+
+    /// The number by which handlers know the message in queue `mpq`.
+    #[must_use]
+    #[inline]
+    pub const fn flow(&self, mpq: MpqId) -> u32 {
+        match self.flow {
+            Some(flow) => flow as u32,
+            None => mpq.0,
+        }
+    }
 }
 
 /// A packet in the queue of its message.
@@ -140,5 +161,6 @@ mod tests {
     #[test]
     fn a_packet_is_no_larger_for_it() {
         assert_eq!(size_of::<Packet>(), size_of::<spin_frame::Frame>() + 8);
+        assert_eq!(size_of::<super::MessageRef>(), 16);
     }
 }

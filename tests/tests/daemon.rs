@@ -189,7 +189,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
 fn a_context_that_leaves_messages_open_is_told_of_what_it_loses() {
     let mut spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
-    client.install(&Install { eom: Some("never".into()), ..rule("udp dport 1") }, &image("empty")).unwrap();
+    client.install(&Install { eom: Some("ether type 0xffff".into()), ..rule("udp dport 1") }, &image("empty")).unwrap();
     // Each datagram is a message of its own, by its address.
     let frames: Vec<_> = (0..256 + 12_u16)
         .map(|number| {
@@ -562,7 +562,7 @@ fn what_is_behind_a_request_has_a_bound_by_its_kind() {
             other => panic!("{other:?}"),
         }
     };
-    let (image_len, install) = (usize::try_from(limit).unwrap() + 1, Request::Install(rule("udp dport 2")));
+    let (image_len, install) = (usize::try_from(limit).unwrap() + 1, Request::Install(Box::new(rule("udp dport 2"))));
     assert_eq!(said(&install, image_len), format!("an image of {image_len} bytes: at most {limit} on this machine"));
     let write = Request::WriteMemory { context, address: 0 };
     assert!(said(&write, 5 << 20).contains("at most 4194304"), "as much as L2 has for handlers");

@@ -28,6 +28,8 @@ pub struct Case {
     pub flows: u32,
     /// Packets per message; `None`: messages never end.
     pub packets: Option<u32>,
+    /// Whether packets belong to no message, if `packets` is `None`.
+    pub packet_mode: bool,
     /// Counters that increase once per processed packet.
     pub per_packet: &'static [Counter],
     /// Counters that increase once per message.
@@ -48,6 +50,7 @@ const EMPTY: Case = Case {
     host_mem: 0,
     flows: 256,
     packets: Some(16),
+    packet_mode: false,
     per_packet: PAYLOAD,
     per_message: MESSAGE,
 };
@@ -70,11 +73,12 @@ pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
 pub const BREAKDOWN: Case = EMPTY;
 
 /// All cases.
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 12] = [
     EMPTY,
     Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
     Case { name: "one-live", flows: 1, ..LIVE },
     Case { name: "10000-live", flows: 10_000, ..LIVE },
+    Case { name: "packet-mode", packet_mode: true, ..LIVE },
     DATAGRAMS,
     PINGPONG,
     Case { size: 1514, ..PINGPONG },
@@ -91,7 +95,11 @@ impl Case {
     /// Returns the context's end-of-message rule.
     #[must_use]
     pub const fn eom(&self) -> &'static str {
-        if self.packets.is_some() { "payload[0:1] = 1" } else { "never" }
+        match self.packets {
+            Some(_) => "payload[0:1] = 1",
+            None if self.packet_mode => "never",
+            None => "ether type 0xffff",
+        }
     }
 
     /// Returns the rule that the frames match.

@@ -84,8 +84,7 @@ impl Bench {
         let options = Options { checks, atomics: jit::Atomics::Home, described: true, ..Options::default() };
         let mut messages = Messages::new(SIZES.queues);
         messages.add_context(SLOT);
-        let blank =
-            MessageParams { context: MessageRef { slot: SLOT, home: 0, message: 0 }, header: false, completion: false };
+        let blank = MessageParams::payload_only(MessageRef { slot: SLOT, home: 0, message: 0, flow: None });
         let mut mpqs = Mpqs::new(SIZES.queues, SIZES.hers, blank);
         mpqs.add_owner(SLOT.0);
         Ok(Self {
@@ -154,8 +153,8 @@ impl Bench {
             };
             let mpq = self.messages.queue(SLOT, &found.key, now).ok_or("there is no queue")?;
             self.admitted += 1;
-            let context = MessageRef { slot: SLOT, home: HOME.cluster, message: self.admitted };
-            let params = MessageParams { context, header: false, completion: false };
+            let context = MessageRef { slot: SLOT, home: 0, message: self.admitted, flow: None };
+            let params = MessageParams::payload_only(context);
             let binding = self.mpqs.try_inline(mpq, last, || params).ok_or("a packet would have to wait")?;
             self.passing.push(Passing { frame, mpq, message: binding.message, last });
         }

@@ -18,7 +18,7 @@ use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Placement, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
-use spin_matcher::TableEntry;
+use spin_matcher::{Eom, TableEntry};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::Hpus;
@@ -111,13 +111,20 @@ impl Matching {
     pub fn of(entry: TableEntry) -> Self {
         Self { texts: Texts::of(&entry), entry }
     }
+
+    /// Whether no packet ends a message: packet mode.
+    #[must_use]
+    #[inline]
+    pub fn is_per_packet(&self) -> bool {
+        self.entry.eom == Eom::Never
+    }
 }
 
 /// Why handlers are interpreted, for users.
 pub type Interpreted = Arc<str>;
 
 /// The program of a context's tasks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// The handler image.
     pub image: Arc<LoadedImage>,

@@ -58,6 +58,15 @@ pub enum InstallError {
     /// An end-of-message predicate that cannot be parsed.
     #[error("end of message: {0}")]
     Eom(ParseError),
+    /// The context is in packet mode and has handlers that never run there.
+    #[error(
+        "end of message: no packet ends a message, so that each packet is a task of its own and no {idle} handler runs; give a rule \
+         that ends messages (--eom), or name only the payload handler (--handlers ph=NAME)"
+    )]
+    NeverEnds {
+        /// The handlers, by stage.
+        idle: String,
+    },
     /// A key that cannot be parsed.
     #[error("message key: {0}")]
     Key(ParseError),

@@ -4,17 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spin_abi::control::{ContextInfo, Install};
+use spin_abi::control::ContextInfo;
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
-use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::event_ring::{DoorbellPending, EventRing};
-use crate::context::{Context, ContextLog, Matching, Program, Replacement, Share};
+use crate::context::{Context, ContextLog, Matching, Replacement, Share};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::sched::stall_credit::StallCredit;
@@ -79,8 +78,7 @@ impl Worker {
         let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
         self.set_routes(RoutingTable { table, slots });
-        self.core.table.messages.add_context(slot);
-        self.core.table.mpqs.add_owner(slot.0);
+        self.core.table.add_context(slot);
         self.core.sched.scheduler.add(slot.0, prepared.run.weight);
         self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
@@ -214,7 +212,7 @@ impl Worker {
                 continue;
             };
             let is_over = self.core.telemetry.last_end > context.replacement.drain_deadline;
-            if is_over || self.core.table.messages.held(slot) == 0 && !self.core.has_parked(slot.0) {
+            if is_over || !self.core.table.is_in_use(slot) && !self.core.has_parked(slot.0) {
                 for mpq in self.core.table.messages.of_context(slot).collect::<Vec<_>>() {
                     self.core.emit_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
@@ -280,15 +278,14 @@ impl Worker {
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
         TaskRunner::abandon_parked(&mut self.core, self.helpers.as_deref_mut(), slot);
-        let held: Vec<_> = self.core.table.messages.of_context(slot).collect();
-        for mpq in held {
+        for mpq in self.core.table.queues_of(slot) {
             let (nic, counts) = (&mut self.core.nic, &mut self.core.telemetry.counts);
             self.core.table.mpqs.abandon(mpq, |packet| {
                 counts.add(Counter::DropRemoved, 1);
                 nic.recycle(packet.frame);
             });
-            self.core.table.messages.release(mpq);
         }
+        self.core.table.release_messages(slot);
         self.core.table.mpqs.remove_backlog(slot.0);
         let gone = self.core.contexts.take(slot);
         if let Some(context) = &gone {
@@ -335,12 +332,16 @@ impl Worker {
         let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
+        matching.check_handlers(&self.core.contexts.get(slot).program.handlers)?;
         let MatchSpec { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
         self.set_routes(RoutingTable { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
         context.matching = Matching::of(entry);
+        if context.matching.is_per_packet() {
+            self.core.table.close_messages(slot);
+        }
         Ok(MatchSpec { rules: before.rules, eom: before.eom })
     }
 
@@ -412,22 +413,13 @@ fn link(
     cluster: u32,
     doorbell_pending: &DoorbellPending,
 ) -> Context {
-    let Install { name, l1_bytes, .. } = prepared.install;
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
-    let program = Program {
-        handlers: prepared.entries.handlers,
-        image: prepared.image,
-        translation: prepared.translation,
-        options: prepared.options,
-        l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
-        limits: prepared.limits,
-    };
     let mut context = Context {
         id: entry.context,
-        name,
+        name: prepared.install.name,
         uid: prepared.uid,
         matching: Matching::of(entry),
-        program,
+        program: prepared.program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),

@@ -2,6 +2,9 @@
 
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
+use spin_pspin::ids::Handler;
+use spin_pspin::mpq::Stage;
+
 use super::error::{InstallError, MAX_TEXT};
 use crate::context::Texts;
 
@@ -24,7 +27,10 @@ impl MatchSpec {
             return Err(InstallError::NoRule);
         }
         let rules = Rules::parse_list(rules)?;
-        let eom = eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
+        let eom = match eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)? {
+            Eom::When(ends) if ends.rules.iter().all(|rule| rule.contradiction().is_some()) => Eom::Never,
+            eom => eom,
+        };
         // Rules that alone do not fit a table are refused before the engine's threads are asked.
         let entry = TableEntry { rules, eom, ..TableEntry::default() };
         Table::new(std::slice::from_ref(&entry))?;
@@ -37,6 +43,21 @@ impl MatchSpec {
     #[must_use]
     pub const fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Checks that handlers may run. In packet mode, only the payload handler runs.
+    ///
+    /// # Errors
+    /// [`InstallError::NeverEnds`].
+    pub(crate) fn check_handlers(&self, [header, _, completion]: &[Option<Handler>; 3]) -> Result<(), InstallError> {
+        let idle: Vec<_> = [(Stage::Header, header), (Stage::Completion, completion)]
+            .into_iter()
+            .filter_map(|(stage, handler)| handler.map(|_| stage.name()))
+            .collect();
+        match (&self.eom, &idle[..]) {
+            (Eom::Never, [_, ..]) => Err(InstallError::NeverEnds { idle: idle.join(" and ") }),
+            _ => Ok(()),
+        }
     }
 
     /// Warnings of rules that no packet matches.

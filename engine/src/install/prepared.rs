@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{Area, Areas, Install, RunInfo};
 use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
-use crate::context::Interpreted;
+use crate::context::Program;
 use crate::context::nic_memory::NicMemory;
 use spin_pspin::hpu::Hpus;
-use spin_pspin::hpu::entries::Entries;
-use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::ids::Handler;
 
@@ -25,18 +22,13 @@ pub struct Prepared {
     pub(crate) handle: Option<ContextHandle>,
     pub(crate) install: Install,
     pub(crate) uid: u32,
-    pub(crate) image: Arc<LoadedImage>,
-    /// The handlers, and their memory in the image.
-    pub(crate) entries: Entries,
-    pub(crate) translation: Result<Arc<Translation>, Interpreted>,
-    pub(crate) options: Options,
+    pub(crate) program: Program,
     pub(crate) hpus: Hpus,
     pub(crate) memory: ContextMemory,
     pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) event_ring: Arc<Region>,
-    pub(crate) limits: jit::Limits,
     pub(crate) run: RunInfo,
     /// What the user should know.
     pub(crate) warnings: Vec<String>,
@@ -57,17 +49,13 @@ impl Prepared {
             handle: self.handle,
             install: self.install.clone(),
             uid: self.uid,
-            image: self.image.clone(),
-            entries: self.entries,
-            translation: self.translation.clone(),
-            options: self.options,
+            program: self.program.clone(),
             hpus,
             memory: self.memory.clone(),
             match_spec: self.match_spec.clone(),
             key: self.key.clone(),
             host: self.host.clone(),
             event_ring: self.event_ring.clone(),
-            limits: self.limits,
             run: self.run,
             warnings: Vec::new(),
         }
@@ -93,13 +81,13 @@ impl Prepared {
     /// The NIC memory that the application may reach.
     #[must_use]
     pub fn nic_memory(&self) -> NicMemory {
-        NicMemory::new(&self.image, &self.memory)
+        NicMemory::new(&self.program.image, &self.memory)
     }
 
     /// Addresses and sizes of its handlers and handler memory.
     #[must_use]
     pub fn areas(&self) -> Areas {
-        let handlers = self.entries.handlers;
+        let handlers = self.program.handlers;
         let handler = |handler: Option<Handler>| handler.map(|Handler { address, size }| Area { address, size });
         let (address, size) = self.memory.handler();
         Areas { handlers: handlers.map(|it| handler(it).unwrap_or_default()), handler_mem: Area { address, size } }

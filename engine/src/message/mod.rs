@@ -2,6 +2,7 @@
 
 pub mod messages;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use spin_matcher::MessageKey;
@@ -22,31 +23,79 @@ pub(crate) struct MessageTable {
     pub(crate) messages: Messages,
     pub(crate) mpqs: Mpqs<MessageRef, Packet>,
     /// The reason why a queue's message was cancelled, if it was.
-    pub(crate) drop_reasons: Box<[DropReason]>,
+    pub(crate) drop_reasons: Vec<DropReason>,
     /// The sequence number of the latest packet that may have been the first of its message.
     pub(crate) admitted: u64,
     /// The total number of HERs.
     pub(crate) hers: u32,
+    /// The clusters of the worker.
+    clusters: Range<u32>,
     /// The time when queues were last examined for expired messages.
     examined: Duration,
 }
 
 impl MessageTable {
-    /// An empty table of a worker whose first cluster is `cluster`.
-    pub(crate) fn new(sizes: Sizes, cluster: u32) -> Self {
-        let nobody = MessageRef { slot: Slot(0), home: 0, message: 0 };
+    /// An empty table of a worker with these clusters.
+    pub(crate) fn new(sizes: Sizes, clusters: Range<u32>) -> Self {
+        let nobody = MessageRef { slot: Slot(0), home: 0, message: 0, flow: None };
         Self {
             messages: Messages::new(sizes.queues),
-            mpqs: Mpqs::new(
-                sizes.queues,
-                sizes.hers,
-                MessageParams { context: nobody, header: false, completion: false },
-            ),
-            drop_reasons: vec![DropReason::NoRoom; sizes.queues as usize].into(),
+            mpqs: Mpqs::new(sizes.queues, sizes.hers, MessageParams::payload_only(nobody)),
+            drop_reasons: vec![DropReason::NoRoom; sizes.queues as usize],
             // Workers use disjoint number ranges: tasks of several workers' messages may run on one HPU.
-            admitted: u64::from(cluster) << 48,
+            admitted: u64::from(clusters.start) << 48,
+            clusters,
             hers: sizes.hers,
             examined: Duration::ZERO,
+        }
+    }
+
+    /// Makes room for a context, and its queues for packet mode.
+    pub(crate) fn add_context(&mut self, slot: Slot) {
+        self.messages.add_context(slot);
+        self.mpqs.add_owner(slot.0);
+        let next = self.packet_queues(Slot(slot.0 + 1)).start;
+        self.mpqs.grow(next);
+        self.drop_reasons.resize(self.drop_reasons.len().max(next as usize), DropReason::NoRoom);
+    }
+
+    /// The queues of a context in packet mode, one for each cluster. They are the context's own: messages cannot hold them.
+    pub(crate) fn packet_queues(&self, slot: Slot) -> Range<u32> {
+        let (count, clusters) = (self.messages.queues() as u32, self.clusters.end - self.clusters.start);
+        let first = count + slot.0 * clusters;
+        first..first + clusters
+    }
+
+    /// The queue of a context in packet mode for packets with this home cluster.
+    #[inline]
+    pub(crate) fn packet_queue(&self, slot: Slot, home: u32) -> MpqId {
+        MpqId(self.packet_queues(slot).start + home - self.clusters.start)
+    }
+
+    /// Whether a context has a task that runs or is queued, or an open message.
+    pub(crate) fn is_in_use(&self, slot: Slot) -> bool {
+        let in_use = |mpq| !self.mpqs.is_quiescent(MpqId(mpq));
+        self.messages.held(slot) > 0 || self.packet_queues(slot).any(in_use)
+    }
+
+    /// The queues that a context has: those of its messages, and those for packet mode.
+    pub(crate) fn queues_of(&self, slot: Slot) -> Vec<MpqId> {
+        self.messages.of_context(slot).chain(self.packet_queues(slot).map(MpqId)).collect()
+    }
+
+    /// Ends the open messages of a context after their queued packets.
+    pub(crate) fn close_messages(&mut self, slot: Slot) {
+        for mpq in self.messages.of_context(slot).collect::<Vec<_>>() {
+            if self.mpqs.close(mpq) {
+                self.messages.release(mpq);
+            }
+        }
+    }
+
+    /// Frees the queues of a context's messages, which are empty.
+    pub(crate) fn release_messages(&mut self, slot: Slot) {
+        for mpq in self.messages.of_context(slot).collect::<Vec<_>>() {
+            self.messages.release(mpq);
         }
     }
 
@@ -73,7 +122,7 @@ impl MessageTable {
         inbound.prefetch_entries(&self.messages, &self.mpqs);
     }
 
-    /// The number by which handlers know a queue. With FPsPIN's message keys, this is the message id.
+    /// The number by which handlers know a message's queue. With FPsPIN's message keys, this is the message id.
     pub(crate) fn flow(&self, mpq: MpqId, numbered: bool) -> u32 {
         if numbered { self.messages.key(mpq).first_byte().into() } else { mpq.0 }
     }

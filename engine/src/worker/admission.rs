@@ -132,7 +132,7 @@ impl Admission {
                 context.counts.add(Counter::EcnMarked, u64::from(marked));
                 return Some(arrival);
             }
-            Full::Kill => {
+            Full::Kill if !context.matching.is_per_packet() => {
                 if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
                     core.cancel(mpq, arrival.slot, DropReason::NoRoom);
                     // A message with a task in flight keeps its room. In that case the message behind it is cancelled too.
@@ -145,7 +145,7 @@ impl Admission {
                     return Some(arrival);
                 }
             }
-            Full::Drop | Full::Mark | Full::Wait => {}
+            Full::Drop | Full::Mark | Full::Wait | Full::Kill => {}
         }
         core.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
         None
@@ -155,13 +155,20 @@ impl Admission {
 /// Queues a frame. The caller has checked that there is room.
 #[inline(always)]
 fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
-    let Some(mpq) = queue_for(core, slot, key, now.time) else {
-        return drop_no_queue(core, slot, frame);
+    let context = core.contexts.get(slot);
+    let rules = PacketRules::of(slot, context);
+    let params = rules.params(&core.clusters, key, core.table.admitted + 1);
+    let mpq = if rules.is_per_packet() {
+        core.table.packet_queue(slot, params.context.home())
+    } else {
+        let Some(mpq) = queue_for(core, slot, key, now.time) else {
+            return drop_no_queue(core, slot, frame);
+        };
+        mpq
     };
     core.table.admitted += 1;
     let context = core.contexts.get(slot);
     let in_pspin_view = context.run.abi == Abi::Pspin && ip_view::to_pspin_view(&mut frame);
-    let params = PacketRules::of(slot, context).params(&core.clusters, key, core.table.admitted);
     let her = |frame| {
         let packet = Packet { in_pspin_view, ..Packet::new(frame, now.timestamp) };
         Her { params, end_of_message, packet }

@@ -40,8 +40,16 @@ impl Core {
         }
     }
 
-    /// The number by which handlers know a queue. With FPsPIN's message keys, this is the message id.
-    pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
+    /// The number by which handlers know a task's message.
+    pub(crate) fn flow_of(&mut self, task: &Task<MessageRef, Packet>) -> u32 {
+        match task.context.flow {
+            Some(flow) => flow.into(),
+            None => self.flow(task.context.slot, task.mpq),
+        }
+    }
+
+    /// The number by which handlers know a message's queue.
+    fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
         self.table.flow(mpq, self.contexts.get(slot).matching.entry.key.is_fpspin())
     }
 

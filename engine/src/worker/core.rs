@@ -45,7 +45,7 @@ impl Core {
             machine,
             nic,
             contexts: Contexts::default(),
-            table: MessageTable::new(sizes, clusters.start),
+            table: MessageTable::new(sizes, clusters.clone()),
             clusters,
             sched: Sched::new(schedule),
             parked: Vec::new(),
@@ -107,7 +107,7 @@ impl Core {
 pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
     let context = contexts[binding.slot.0 as usize].as_ref()?;
     let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
-    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
+    context.hpus.idle(binding.home()).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
 }
 
 /// Owners with tasks, whose next task has an idle HPU. Parked tasks may occupy all of them.

@@ -69,7 +69,7 @@ impl TaskRunner {
             let mut parked = core.parked.swap_remove(index);
             let begun = ResumePoint { issued: parked.issued, translation: parked.translation.as_deref() };
             let MessageRef { slot, .. } = parked.task.context;
-            let flow = parked.borrowed.map_or_else(|| core.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
+            let flow = parked.borrowed.map_or_else(|| core.flow_of(&parked.task), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(core, &mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(timer) = &mut timer {
                 core.sched.scheduler.charge(slot.0, 0, timer.split());

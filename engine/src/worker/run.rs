@@ -92,7 +92,7 @@ impl TaskSource for Queued<'_> {
             return None;
         }
         let next = self.mpqs.next_task(self.slot.0)?;
-        if next.stage != self.stage || next.context.home != self.home {
+        if next.stage != self.stage || next.context.home() != self.home {
             self.end = QueuedEnd::Other(next);
             return None;
         }

@@ -102,7 +102,7 @@ impl TaskRunner {
         while progress.tasks < most && !core.sched.timed_out {
             let Some((hpu, alone)) = core.place(owner, next.as_ref()) else { break };
             let Some(task) = next.take().or_else(|| core.table.mpqs.next_task(owner)) else { break };
-            let home = task.context.home;
+            let home = task.context.home();
             let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
             if hpu.cluster != home {
                 self.run_away(core, task, hpu, &mut progress);
@@ -124,7 +124,7 @@ impl TaskRunner {
         hpu: HpuId,
         progress: &mut Progress,
     ) {
-        let MessageRef { slot, home, .. } = task.context;
+        let (slot, home) = (task.context.slot, task.context.home());
         progress.tasks += 1;
         core.contexts.get(slot).begin_away(hpu, home);
         progress.released += u64::from(self.run(core, task, hpu));
@@ -158,7 +158,7 @@ impl TaskRunner {
         most: u32,
         progress: &mut Progress,
     ) -> Option<Task<MessageRef, Packet>> {
-        let (stage, MessageRef { slot, home, .. }) = (first.stage, first.context);
+        let (stage, slot, home) = (first.stage, first.context.slot, first.context.home());
         let context = core.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu);
         let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
@@ -206,7 +206,7 @@ impl TaskRunner {
         exit: Exit,
         issued: CommandBudget,
     ) -> bool {
-        let flow = core.flow(task.context.slot, task.mpq);
+        let flow = core.flow_of(&task);
         self.handle_exit(core, &mut task, hpu, flow, exit);
         self.leave(core, task, hpu, exit, issued)
     }
@@ -214,7 +214,7 @@ impl TaskRunner {
     /// Runs one task outside a batch, and completes or parks it. Returns whether a packet buffer was released.
     #[inline(never)]
     pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<MessageRef, Packet>, hpu: HpuId) -> bool {
-        let flow = core.flow(task.context.slot, task.mpq);
+        let flow = core.flow_of(&task);
         let (exit, issued) = self.run_handler(core, &mut task, hpu, flow, None);
         self.leave(core, task, hpu, exit, issued)
     }
@@ -299,14 +299,18 @@ impl TaskRunner {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
         // A draining context was replaced: its messages have to end.
-        let stays_open = verdict.stays_open() && !context.replacement.draining;
+        let per_packet = task.context.flow.is_some();
+        let stays_open = verdict.stays_open() && !context.replacement.draining && !per_packet;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
             (Stage::Header, Fate::Pass) => core.cancel(task.mpq, slot, DropReason::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => {
                 task.packet.drop_reason = Some(DropReason::Dropped);
-                core.cancel(task.mpq, slot, DropReason::Dropped);
+                // In packet mode, the rest of the message is empty.
+                if !per_packet {
+                    core.cancel(task.mpq, slot, DropReason::Dropped);
+                }
             }
         }
         if stays_open {
@@ -318,7 +322,7 @@ impl TaskRunner {
     fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: MessageRef, hpu: HpuId, fault: Fault) {
         let context = core.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
-        let note = remote_l1(&core.machine, context, binding.home, fault);
+        let note = remote_l1(&core.machine, context, binding.home(), fault);
         context.record_fault(stage, fault, note);
         context.event_ring.emit_event(Event { flow, what: What::Fault { stage: stage as u32, fault } });
         self.handle_devices(core, binding.slot, hpu);

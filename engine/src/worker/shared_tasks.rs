@@ -117,7 +117,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
 
     /// Runs a task on an HPU of its home cluster or of another one. Returns how many packet buffers were released.
     pub(crate) fn run_here(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId) -> u64 {
-        if hpu.cluster == task.context.home {
+        if hpu.cluster == task.context.home() {
             return self.runner.run(self.core, task, hpu).into();
         }
         let mut progress = Progress::default();
@@ -127,7 +127,9 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
 
     /// Cancels a message after another thread abandoned one of its tasks.
     pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
-        self.core.cancel(task.mpq, task.context.slot, DropReason::NoRoom);
+        if task.context.flow.is_none() {
+            self.core.cancel(task.mpq, task.context.slot, DropReason::NoRoom);
+        }
         self.bury_task(task);
     }
 
@@ -195,7 +197,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             self.return_task(lender, shared_task, Outcome::NotRun);
             return 1;
         };
-        let MessageRef { slot, home, .. } = shared_task.task.context;
+        let (slot, home) = (shared_task.task.context.slot, shared_task.task.context.home());
         let here = self.core.contexts.get(slot);
         let in_a_row = here.runs_in_a_row(hpu);
         here.begin_away(hpu, home);
@@ -224,7 +226,8 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         at: usize,
         most: u32,
     ) -> u32 {
-        let (id, MessageRef { slot, home, .. }) = (shared_task.context, shared_task.task.context);
+        let SharedTask { context: id, task: Task { context: MessageRef { slot, .. }, .. }, .. } = shared_task;
+        let home = shared_task.task.context.home();
         let Self { core: Core { contexts, nic, egress, .. }, runner, helpers: Some(helpers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
@@ -298,7 +301,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             if let Some(id) = self.may_lend(owner, enough)
                 && let Some(task) = self.core.table.mpqs.next_task(owner)
             {
-                let flow = self.core.flow(task.context.slot, task.mpq);
+                let flow = self.core.flow_of(&task);
                 let Some(helpers) = self.helpers.as_deref_mut() else { break };
                 helpers.share_tasks(to, SharedTask { task, context: id, flow });
                 lent = true;
@@ -350,7 +353,7 @@ struct SharedTasks<'s> {
 impl SharedTasks<'_> {
     /// Whether a task may run in this batch.
     fn is_alike(&self, next: &SharedTask) -> bool {
-        next.context == self.context && next.task.context.slot == self.slot && next.task.context.home == self.home
+        next.context == self.context && next.task.context.slot == self.slot && next.task.context.home() == self.home
     }
 }
 

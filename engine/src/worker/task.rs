@@ -42,7 +42,7 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
 /// The message of a task.
 #[inline]
 pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
-    TaskIdentity { flow: task.mpq.0, message: task.context.message }
+    TaskIdentity { flow: task.context.flow(task.mpq), message: task.context.message }
 }
 
 /// Whether a verdict leaves the message as it would be without verdicts.

@@ -27,6 +27,9 @@ use spin_shm::Region;
 
 pub const ROOT: User = User(0);
 
+/// An end of message that no packet of the tests has: their messages stay open.
+pub const NO_END: &str = "ether type 0xffff";
+
 pub struct Lab {
     pub engine: Worker,
     /// Whether it receives as in pipeline mode, with all messages in its local share. Set by the environment variable

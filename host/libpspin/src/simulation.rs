@@ -161,7 +161,7 @@ impl Simulation {
     #[must_use]
     pub fn new(settings: &Settings, inbox: Arc<Inbox>) -> Self {
         let blank = MessageRef { context: 0, msgid: 0, number: 0 };
-        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams { context: blank, header: false, completion: false });
+        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams::payload_only(blank));
         mpqs.add_owner(0);
         Self {
             now: 0,
@@ -295,6 +295,7 @@ impl Simulation {
             context: MessageRef { context: context.id, msgid, number: self.messages },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
+            per_packet: false,
         };
         self.know(context);
         let packet = Packet { bytes, l1_len, user, nic_arrival, pspin_arrival: self.now };

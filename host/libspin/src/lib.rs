@@ -116,7 +116,7 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] with spind's reason when image, rules or sizes are not acceptable.
     pub fn install(&mut self, install: &Install, image: &[u8]) -> Result<Context, Error> {
-        let (reply, _, fd) = self.call(&Request::Install(install.clone()), image)?;
+        let (reply, _, fd) = self.call(&Request::Install(Box::new(install.clone())), image)?;
         let Reply::Installed { context, host_mem, areas, warnings, .. } = reply else { return Err(unexpected(&reply)) };
         let host = match fd {
             Some(fd) if !install.persistent => match self.map_host(context, fd, host_mem) {

@@ -19,7 +19,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Install a handler image as an execution context that stays until removed.
-    Install(InstallArgs),
+    Install(Box<InstallArgs>),
     /// List contexts in order of priority.
     List {
         /// Print JSON.

@@ -85,6 +85,25 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.queues[mpq.0 as usize].state == State::Free
     }
 
+    /// Ends the current message of a queue after its queued packets, as if no more packets of it would arrive. The message has no
+    /// handler but the payload handler. Returns whether the queue is empty.
+    pub fn close(&mut self, mpq: MpqId) -> bool {
+        let queue = &mut self.queues[mpq.0 as usize];
+        (queue.kept_open, queue.rejecting) = (false, false);
+        if queue.head == NONE && queue.in_flight == 0 {
+            *queue = Queue::new();
+            return true;
+        }
+        // The last HER is of this message, or of a later one of the queue, which ends there too.
+        if let Some(last) = self.pool.get_mut(queue.tail) {
+            last.end_of_message = true;
+        } else if queue.state == State::Payload {
+            queue.state = State::PayloadDraining;
+        }
+        queue.end_seen = true;
+        false
+    }
+
     /// Whether the current message of a queue is cancelled.
     #[must_use]
     pub fn is_cancelled(&self, mpq: MpqId) -> bool {

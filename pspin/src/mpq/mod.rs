@@ -17,6 +17,9 @@
 //! A message that is [kept open](Mpqs::keep_open) does not end with its last packet. The queue goes to Payload instead of Free, and the
 //! following packets belong to the message, up to the next packet that ends it.
 //!
+//! A queue [per packet](MessageParams::per_packet) holds packets that belong to no message. It stays in Payload. Each packet gets one
+//! payload task, and tasks start in order of arrival.
+//!
 //! The RTL has no rule for two cases. Here a HER that arrives after the end of its message belongs to the next message of that queue,
 //! which starts when the queue is Free. A message whose first HER is also its last has one packet.
 //!
@@ -65,6 +68,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Reserves memory for the messages of an owner.
     pub fn add_owner(&mut self, owner: u32) {
         self.owners.add(owner);
+    }
+
+    /// Makes `queues` queues, if there are less.
+    pub fn grow(&mut self, queues: u32) {
+        let queues = self.queues.len().max(queues as usize);
+        self.queues.resize_with(queues, Queue::new);
     }
 
     /// Owners that have a task to run, in no order. Owners whose last task was taken stay until [`Mpqs::next_task`] finds none.
@@ -260,13 +269,14 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             state => unreachable!("a queue in state {state:?} is never listed as ready"),
         };
         let Some(packet) = slot.packet.take() else { unreachable!("no task owns a ready queue's packet") };
+        let context = if params.per_packet { slot.params.context } else { params.context };
         if releases_packet && let Some(slot) = self.pool.free_head(queue) {
             self.owners.remove_her(&slot.params.context);
         }
         if queue.is_ready() {
             self.owners.push_ready(&mut self.queues, mpq, owner);
         }
-        Some(Task { mpq, stage, context: params.context, packet, releases_packet })
+        Some(Task { mpq, stage, context, packet, releases_packet })
     }
 
     /// Removes an owner that has no task left from [`Mpqs::backlogged`].
@@ -327,6 +337,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[inline]
     pub fn prefetch(&self, mpq: MpqId) {
         prefetch_in(&self.queues, mpq.0 as usize);
+    }
+
+    /// Whether a queue has HERs.
+    #[must_use]
+    #[inline]
+    pub fn has_hers(&self, mpq: MpqId) -> bool {
+        self.queues[mpq.0 as usize].head != NONE
     }
 
     /// Whether nothing of the queue is queued or in flight: it is Free, or between two packets of an open message.

@@ -56,7 +56,7 @@ pub trait Owned {
     fn owner(&self) -> u32;
 }
 
-/// Parameters of a message, fixed by its first HER.
+/// Parameters of a message, fixed by its first HER, or of a queue of single packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageParams<C> {
     /// The execution context.
@@ -65,6 +65,16 @@ pub struct MessageParams<C> {
     pub header: bool,
     /// Whether the context has a completion handler.
     pub completion: bool,
+    /// Whether the queue is for packets that are messages of their own. It orders their starts, and never ends. A task has its own HER's
+    /// context.
+    pub per_packet: bool,
+}
+
+impl<C> MessageParams<C> {
+    /// A message with no handler but the payload handler.
+    pub const fn payload_only(context: C) -> Self {
+        Self { context, header: false, completion: false, per_packet: false }
+    }
 }
 
 /// Handler execution request: a packet that waits for its handlers.

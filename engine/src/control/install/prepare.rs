@@ -7,15 +7,15 @@ use hpu_vm::Image;
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::{Abi, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
-use spin_abi::map::Machine;
+use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::abi_check;
-use crate::context::Interpreted;
 use crate::context::event_ring::EventRing;
 use crate::context::image_error::ImageError;
 use crate::context::loader::Loader;
+use crate::context::{Interpreted, Program};
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
@@ -50,6 +50,7 @@ impl Prepared {
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
+        match_spec.check_handlers(&entries.handlers)?;
         let memory = context_memory(&install, run.hpus, &image.image, &entries, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
@@ -58,25 +59,15 @@ impl Prepared {
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
         let warnings = match_spec.never_holding().chain(interpreted).collect();
-        let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
-        Ok(Self {
-            handle: None,
-            install,
-            uid,
-            image,
-            entries,
+        let program = Program {
             translation,
             options,
-            hpus,
-            memory,
-            match_spec,
-            key,
-            host,
-            event_ring,
-            limits,
-            run,
-            warnings,
-        })
+            handlers: entries.handlers,
+            l1_bytes: install.l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
+            limits: jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit },
+            image,
+        };
+        Ok(Self { handle: None, install, uid, program, hpus, memory, match_spec, key, host, event_ring, run, warnings })
     }
 }
 

@@ -176,7 +176,7 @@ impl Connection {
             Request::Install(install) => {
                 let persistent = install.persistent;
                 let _slot = self.shared.prepare_slots.take(user.0);
-                let mut prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
+                let mut prepared = Prepared::new(*install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());

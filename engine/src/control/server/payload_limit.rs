@@ -84,7 +84,7 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::thread;
 
-    use spin_abi::control::{Install, MAX_BLOB, Request};
+    use spin_abi::control::{MAX_BLOB, Request};
     use spin_abi::map::Machine;
 
     use super::{PayloadLimit, USER_BYTES, check};
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_bound() {
-        let install = || Request::Install(Install::default());
+        let install = || Request::Install(Box::default());
         let write = || Request::WriteMemory { context: 1, address: 0 };
         for machine in [Machine::PSPIN, Machine::FPSPIN] {
             for (request, fits) in

@@ -1,5 +1,7 @@
 //! The fast path: packets of a context that need not wait go from the batch to the payload handler without being queued.
 
+mod decision;
+
 use std::ops::Range;
 
 use hpu_vm::Exit;
@@ -12,6 +14,7 @@ use crate::ingress::rx_batch::{MatchedPacket, PREFETCH_SOON, RxBatch};
 use crate::message::MessageTable;
 use crate::message::messages::Messages;
 use crate::worker::core::Core;
+use crate::worker::fast_path::decision::{BatchExit, Decision, FastPacket, MessagePosition, SlowReason, SlowResult};
 use crate::worker::run::{TaskRun, TaskSource, exit_of, run_batch};
 use crate::worker::runner::TaskRunner;
 use crate::worker::task::{Parts, Progress, parts, processes};
@@ -84,11 +87,12 @@ fn run_on_cluster(
     let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
     let mut print = |line: &[u8]| printer.print(line);
     let Core { nic, egress, clusters, table, telemetry, .. } = core;
+    let packet_queues = table.packet_queues(slot).start;
     let MessageTable { messages, mpqs, admitted, .. } = table;
     let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
     let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
     let own = &mut telemetry.counts;
-    let path = FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, cursor };
+    let path = FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, packet_queues, now, cursor };
     let outbound = &mut egress.outbound;
     let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
     // With few buffers left, frames are released after each task: the NIC may need them before the batch ends.
@@ -158,7 +162,7 @@ impl TaskSource for FastPathSource<'_> {
 
     #[inline(always)]
     fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
-        TaskIdentity { flow: packet.mpq.0, message: packet.message }
+        TaskIdentity { flow: packet.flow, message: packet.message }
     }
 
     #[inline(always)]
@@ -209,75 +213,6 @@ impl FastPathSource<'_> {
     }
 }
 
-/// A packet that need not wait.
-struct FastPacket {
-    mpq: MpqId,
-    /// The home cluster of its message.
-    home: u32,
-    /// The number of its message.
-    message: u64,
-    place: MessagePosition,
-}
-
-/// The position of an eligible packet in its message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MessagePosition {
-    /// Neither the only packet nor the last one, as most packets are.
-    Open,
-    /// The only packet. Its message takes no queue: while the task runs, handlers see the number of the queue that is free next.
-    Only,
-    Last,
-}
-
-impl MessagePosition {
-    /// The position of a packet whose message has a queue.
-    #[inline]
-    const fn of(end_of_message: bool) -> Self {
-        if end_of_message { Self::Last } else { Self::Open }
-    }
-}
-
-/// The reason why a batch on the fast path ended.
-enum BatchExit {
-    None,
-    /// The next packet belongs to this other cluster.
-    Elsewhere(u32),
-    /// A packet needs a full [admission](crate::worker::admission::Admission::admit).
-    MatchedPacket(MatchedPacket),
-    /// The last task did not end normally.
-    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
-}
-
-/// The decision on the next packet.
-enum Decision {
-    /// No packet is left, or the next one belongs to another context.
-    Nothing,
-    Fast(FastPacket),
-    Slow(SlowReason),
-}
-
-/// The reason why a packet is not eligible for the fast path.
-enum SlowReason {
-    /// No context matched.
-    Foreign,
-    /// The packet needs a full [admission](crate::worker::admission::Admission::admit).
-    Questionable,
-    /// The packet has to be queued there.
-    Waits(MpqId),
-}
-
-/// The result of taking a packet that is not eligible for the fast path.
-enum SlowResult {
-    /// The packet was queued, with nothing before it in its message.
-    Queued,
-    /// The packet was queued behind another one. Once that one's task has run, the message's next packets need not wait.
-    Behind,
-    /// No context matched.
-    Foreign(Frame),
-    /// The packet needs a full [admission](crate::worker::admission::Admission::admit).
-    Questionable(MatchedPacket),
-}
-
 /// The position in the batch. Frames that are done stay in the batch until the run ends or a frame is taken out. Moving many
 /// frames at once takes only a few instructions per frame.
 struct BatchCursor {
@@ -302,6 +237,8 @@ struct FastPath<'e> {
     admitted: &'e mut u64,
     counts: &'e mut Counts,
     rules: PacketRules,
+    /// The context's first queue for packet mode.
+    packet_queues: u32,
     now: BatchTime,
     cursor: BatchCursor,
 }
@@ -333,15 +270,13 @@ impl FastPath<'_> {
         }
         let place = self.cursor.at - 1;
         let entry @ &MatchEntry { owner, end_of_message, first, .. } = self.inbound.found().entry(place);
+        if self.rules.is_per_packet() {
+            return Some(if owner == self.rules.slot { self.single() } else { None });
+        }
         let (head, rest) = (entry.head(), || self.inbound.found().rest(place));
         if owner == self.rules.slot && self.messages.holds(first, owner, head, rest, self.now.time) {
             let next = self.mpqs.try_inline_next(first, end_of_message);
-            return Some(next.map(|MessageRef { home, message, .. }| FastPacket {
-                mpq: first,
-                home,
-                message,
-                place: MessagePosition::of(end_of_message),
-            }));
+            return Some(next.map(|message| FastPacket::of(first, &message, MessagePosition::of(end_of_message))));
         }
         let begins = owner == self.rules.slot && first == MpqId::NONE && end_of_message;
         if begins && self.messages.begun() == self.inbound.begun() { Some(self.only()) } else { Some(None) }
@@ -353,8 +288,27 @@ impl FastPath<'_> {
         let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.cursor.at - 1);
-        let MessageRef { home, message, .. } = self.rules.params(self.clusters, key, *self.admitted).context;
-        Some(FastPacket { mpq, home, message, place: MessagePosition::Only })
+        let message = self.rules.params(self.clusters, key, *self.admitted).context;
+        Some(FastPacket::of(mpq, &message, MessagePosition::Only))
+    }
+
+    /// The packet under examination in packet mode, if no other packet of its queue waits.
+    #[inline(always)]
+    fn single(&mut self) -> Option<FastPacket> {
+        let key = &self.inbound.found().key(self.cursor.at - 1);
+        let message = self.rules.params(self.clusters, key, *self.admitted + 1).context;
+        let mpq = self.packet_queue(&message);
+        if self.mpqs.has_hers(mpq) {
+            return None;
+        }
+        *self.admitted += 1;
+        Some(FastPacket::of(mpq, &message, MessagePosition::Open))
+    }
+
+    /// The queue of a packet in packet mode.
+    #[inline]
+    fn packet_queue(&self, message: &MessageRef) -> MpqId {
+        MpqId(self.packet_queues + message.home() - self.clusters.start)
     }
 
     /// The decision on any packet under examination.
@@ -366,6 +320,11 @@ impl FastPath<'_> {
         let (slot, now) = (self.rules.slot, self.now.time);
         if owner != slot {
             return if owner == Slot::NOBODY { Decision::Slow(SlowReason::Foreign) } else { Decision::Nothing };
+        }
+        if self.rules.is_per_packet() {
+            let mpq = self.packet_queue(&self.rules.params(self.clusters, key, 0).context);
+            let fits = self.mpqs.held(slot.0) < self.rules.soft_limit && self.mpqs.accepts(mpq);
+            return Decision::Slow(if fits { SlowReason::Waits(mpq) } else { SlowReason::Questionable });
         }
         debug_assert_eq!(bucket as usize, self.messages.bucket(owner, key), "all of a batch were sought");
         let found = self.messages.find_in((bucket as usize, first), owner, key, now);
@@ -381,8 +340,8 @@ impl FastPath<'_> {
             *self.admitted += 1;
             self.rules.params(self.clusters, key, *self.admitted)
         };
-        if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline(mpq, end_of_message, params) {
-            return Decision::Fast(FastPacket { mpq, home, message, place: MessagePosition::of(end_of_message) });
+        if let Some(message) = self.mpqs.try_inline(mpq, end_of_message, params) {
+            return Decision::Fast(FastPacket::of(mpq, &message, MessagePosition::of(end_of_message)));
         }
         if self.mpqs.held(slot.0) >= self.rules.soft_limit || !self.mpqs.accepts(mpq) {
             if found.is_none() {
@@ -468,6 +427,12 @@ impl FastPath<'_> {
             let begun = self.messages.begin(self.rules.slot, key, self.now.time);
             let passes = self.mpqs.try_inline(mpq, true, || params);
             debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
+        }
+        if self.rules.is_per_packet() {
+            // The queue may not have been used before.
+            self.mpqs.try_inline(mpq, false, || params);
+            self.mpqs.begin_inline(mpq, false);
+            return params.context;
         }
         self.mpqs.begin_inline(mpq, place != MessagePosition::Open);
         // For an only packet, `admitted` was incremented last for its message.
