@@ -26,6 +26,7 @@ deps-build deps-demo deps-test deps-bench: deps-%:
 
 build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin (PROFILE=release|dev)
 	$(CARGO) build --profile $(PROFILE) --locked --workspace --bins --lib $(if $(filter dev,$(PROFILE)),--examples)
+	deploy/link-libfpspin.sh $(BIN)
 
 handlers: deps-build ## compile the shipped handlers
 	@mkdir -p target/handlers

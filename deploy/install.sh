@@ -8,10 +8,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 put() { install -D -m "$1" "$2" "$3"; }
 
 for program in spind spinctl; do put 755 "$bin/$program" "$to/bin/$program"; done
-for library in fpspin pspin; do
-    put 755 "$bin/lib$library.so" "$to/lib/lib$library.so"
-    put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"
-done
+put 755 "$bin/libfpspin.so.2" "$to/lib/libfpspin.so.2"
+ln -sfn libfpspin.so.2 "$to/lib/libfpspin.so"
+put 755 "$bin/libpspin.so" "$to/lib/libpspin.so"
+for library in fpspin pspin; do put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"; done
 mkdir -p "$to/include/spin" "$to/lib/spin/handlers"
 cp -r host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
 # spin-cc finds its SDK relative to its own path.

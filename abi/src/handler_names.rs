@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// The handlers of a context, each by a symbol of its image or by an address.
 ///
-/// The text form is `hh=NAME,ph=NAME,th=NAME,mem=NAME`, in any order. At least one handler has to be named. An address is a decimal
-/// number, or a hexadecimal one with `0x`.
+/// The text form is `hh=NAME,ph=NAME,th=NAME,mem=NAME`, in any order. If no handler is named, they are those that the image tells. An
+/// address is a decimal number, or a hexadecimal one with `0x`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HandlerNames {
@@ -74,9 +74,6 @@ impl FromStr for HandlerNames {
                 return Err(BadHandlerNames(format!("{word:?} is given twice")));
             }
         }
-        if names.handlers.iter().all(Option::is_none) {
-            return Err(BadHandlerNames(format!("{text:?} names no handler")));
-        }
         Ok(names)
     }
 }
@@ -119,7 +116,6 @@ mod tests {
             ("hh=", "\"hh=\" names nothing"),
             ("hh=a,xh=b", "\"xh\" is no handler"),
             ("hh=a,hh=b", "\"hh\" is given twice"),
-            ("mem=a", "\"mem=a\" names no handler"),
         ] {
             let error = text.parse::<HandlerNames>().unwrap_err().to_string();
             assert!(error.starts_with(start), "{text:?}: {error}");

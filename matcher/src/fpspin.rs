@@ -1,7 +1,7 @@
 //! FPsPIN's rulesets: four rules over 32-bit words of the frame, in one encoding of spind's own.
 //!
-//! * A rule holds when `start <= word[idx] & mask <= end`. The word is the frame's bytes `4 * idx` to `4 * idx + 3`, read
-//!   *little-endian*: upstream writes its constants through `htonl`.
+//! * A rule holds when `start <= word[idx] & mask <= end`. The word is the frame's bytes `4 * idx` to `4 * idx + 3` as a big-endian
+//!   number, and so are the constants. Upstream's registers hold both byte-swapped.
 //! * Rules 0 to 2, joined by AND or OR, decide which frames match. Rule 3 decides which of them end their message.
 //! * A zero mask with start 0 always holds. Upstream writes "no rule here" like this.
 //! * Words beyond the frame never hold, and rules may read all of it. In [`Beyond::Zero`], as in the RTL, rules see only the frame's
@@ -150,7 +150,7 @@ impl FpspinRule {
             // The word is beyond any frame.
             return Condition::Never;
         };
-        let field = Field { little_endian: true, zero_beyond, ..Field::new(Base::Frame, offset, Width::Four) };
+        let field = Field { zero_beyond, ..Field::new(Base::Frame, offset, Width::Four) };
         match Range::new(field, mask, self.start, self.end) {
             Ok(range) => Condition::When(Term::Word(range)),
             Err(_) => Condition::Never,
@@ -161,7 +161,8 @@ impl FpspinRule {
 /// Bits of a word that the RTL reads.
 const fn seen(idx: u32) -> u32 {
     match SEEN.saturating_sub(idx.saturating_mul(4)) {
-        bytes @ 0..4 => (1 << (8 * bytes)) - 1,
+        0 => 0,
+        bytes @ 1..4 => u32::MAX << (32 - 8 * bytes),
         _ => u32::MAX,
     }
 }
@@ -187,13 +188,13 @@ mod tests {
 
     const EMPTY: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 0, end: 0 };
     const FALSE: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 1, end: 0 };
-    /// IPv4 frames: the EtherType is in the low half of word 3.
-    const IP: FpspinRule = FpspinRule { idx: 3, mask: 0xffff, start: 0x0008, end: 0x0008 };
+    /// IPv4 frames: the EtherType is in the high half of word 3.
+    const IP: FpspinRule = FpspinRule { idx: 3, mask: 0xffff_0000, start: 0x0800_0000, end: 0x0800_0000 };
 
-    /// UDP port 9330 at bytes 36 and 37: the low half of word 9.
-    const SLMP: FpspinRule = FpspinRule { idx: 9, mask: 0xffff, start: 0x7224, end: 0x7224 };
-    /// End of message: the top bit of the flags at 42, which is bit 7 of the third byte of word 10.
-    const EOM: FpspinRule = FpspinRule { idx: 10, mask: 0x0080_0000, start: 0x0080_0000, end: 0x0080_0000 };
+    /// UDP port 9330 at bytes 36 and 37: the high half of word 9.
+    const SLMP: FpspinRule = FpspinRule { idx: 9, mask: 0xffff_0000, start: 9330 << 16, end: 9330 << 16 };
+    /// End of message: the top bit of the flags at 42, which are the low half of word 10.
+    const EOM: FpspinRule = FpspinRule { idx: 10, mask: 0x8000, start: 0x8000, end: 0x8000 };
 
     fn matched(ruleset: Ruleset, beyond: Beyond, frame: &[u8]) -> Option<bool> {
         let (rules, eom) = (ruleset.rules(beyond), ruleset.eom(beyond));
@@ -224,7 +225,7 @@ mod tests {
         let rules = |rules: [FpspinRule; 3], mode| {
             Ruleset { rules: [rules[0], rules[1], rules[2], FALSE], mode }.rules(Beyond::Fails).to_string()
         };
-        let ip = "frame[12:4 le] & 0x0000ffff = 0x00000008";
+        let ip = "frame[12:4] & 0xffff0000 = 0x08000000";
         assert_eq!(rules([EMPTY, IP, EMPTY], Mode::And), ip);
         assert_eq!(rules([FALSE, IP, FALSE], Mode::Or), ip);
         assert_eq!(rules([FALSE, IP, EMPTY], Mode::And), "never");

@@ -16,7 +16,7 @@ fn word(frame: &[u8], idx: u32, beyond: Beyond) -> Option<u32> {
             Beyond::Zero if at >= 66 => 0,
             Beyond::Zero => byte.unwrap_or(0),
         };
-        word |= u32::from(byte) << (8 * place);
+        word |= u32::from(byte) << (24 - 8 * place);
     }
     Some(word)
 }
@@ -53,7 +53,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 /// Masks cover whole words: for an incomplete word, the engine's rules may decide on half of it.
 fn rule() -> impl Strategy<Value = FpspinRule> {
     let idx = prop_oneof![10 => 0..20u32, 1 => Just(8191), 1 => Just(1 << 30), 1 => Just(u32::MAX)];
-    let mask = prop_oneof![4 => Just(u32::MAX), 2 => Just(0), 3 => Just(0xff00_00ff), 1 => any::<u32>().prop_map(|m| m | 0xff00_0000)];
+    let mask = prop_oneof![4 => Just(u32::MAX), 2 => Just(0), 3 => Just(0xff00_00ff), 1 => any::<u32>().prop_map(|m| m | 0xff)];
     let value = || prop_oneof![4 => 0..3u32, 1 => Just(0x0001_0000), 1 => Just(0x0100_0000), 2 => any::<u32>(), 1 => Just(u32::MAX)];
     (idx, mask, value(), value()).prop_map(|(idx, mask, start, end)| FpspinRule { idx, mask, start, end })
 }

@@ -7,6 +7,8 @@ mod common;
 mod compat;
 #[path = "fpspin/programs.rs"]
 mod programs;
+#[path = "fpspin/published.rs"]
+mod published;
 #[path = "fpspin/slmp.rs"]
 mod slmp;
 
@@ -55,7 +57,6 @@ impl Language {
 /// Compiles `examples/NAME.c` or `tests/NAME.c` into `to` and links it as the README describes, with the shared or the
 /// static library.
 fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
-    let library = built();
     let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
     let source = places.iter().find(|path| path.is_file()).expect("there is such a program");
     let program = to.join(name);
@@ -66,14 +67,23 @@ fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
     });
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-I"]).arg(folder().join("include"));
     command.arg(source).args(["-x", "none", "-o"]).arg(&program);
+    link_with_library(&mut command, shared);
+    let output = command.output().expect("the compiler starts");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Adds the shared or the static library to a compiler's arguments, as the README describes. Returns the library's folder.
+fn link_with_library(command: &mut Command, shared: bool) -> &'static Path {
+    let library = built();
     if shared {
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/link-libfpspin.sh");
+        assert!(Command::new(link).arg(library).status().expect("bash starts").success());
         command.arg("-L").arg(library).arg("-lfpspin").arg(format!("-Wl,-rpath,{}", library.display()));
     } else {
         command.arg(library.join("libfpspin.a")).args(["-lpthread", "-ldl", "-lm"]);
     }
-    let output = command.output().expect("the compiler starts");
-    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-    program
+    library
 }
 
 /// Compiles handlers into the programs' folder.

@@ -41,6 +41,8 @@ pub struct NicMemory {
     image: Weak<LoadedImage>,
     region: Weak<Region>,
     shared: SharedMappings,
+    /// The start of the context's handler memory.
+    handler: u32,
 }
 
 /// Strong references for the duration of an access.
@@ -51,8 +53,9 @@ struct Held {
 
 impl Held {
     /// The mapped bytes from `address` on, and their region.
-    fn piece(&self, shared: &SharedMappings, address: u32) -> Option<(&Region, MappedBytes)> {
-        let of_image = self.image.memory.bytes_at(address).map(|bytes| (&**self.image.memory.region(), bytes));
+    fn piece(&self, shared: &SharedMappings, handler: u32, address: u32) -> Option<(&Region, MappedBytes)> {
+        let of_image =
+            self.image.memory.bytes_for(handler, address).map(|bytes| (&**self.image.memory.region(), bytes));
         of_image.or_else(|| shared.bytes_at(address).map(|bytes| (&*self.region, bytes)))
     }
 }
@@ -62,7 +65,8 @@ impl NicMemory {
     #[must_use]
     pub fn new(image: &Arc<LoadedImage>, context: &ContextMemory) -> Self {
         let region = Arc::downgrade(context.region());
-        Self { image: Arc::downgrade(image), region, shared: context.shared() }
+        let (handler, _) = context.handler();
+        Self { image: Arc::downgrade(image), region, shared: context.shared(), handler }
     }
 
     /// Whether the context still exists.
@@ -123,7 +127,7 @@ impl NicMemory {
         let outside = NicMemoryError::Outside { address, len };
         let (mut at, mut left, mut pieces) = (address, len, Vec::new());
         while left > 0 {
-            let (region, piece) = held.piece(&self.shared, at).ok_or(outside)?;
+            let (region, piece) = held.piece(&self.shared, self.handler, at).ok_or(outside)?;
             let piece = MappedBytes { len: piece.len.min(left), ..piece };
             left -= piece.len;
             // No memory reaches the end of the address space.

@@ -80,10 +80,12 @@ pub enum InstallError {
     #[error("rules, end of message and key of {0} bytes together: at most {MAX_TEXT}; use prefixes and ranges")]
     Text(usize),
     /// A size beyond the limit of the machine or the configuration.
-    #[error("{what} of {asked} bytes: at most {limit}")]
+    #[error("{what} of {asked} bytes: at most {limit}{setting}")]
     TooLarge {
         /// The object with that size.
         what: &'static str,
+        /// How to change the limit, as a suffix of the text; empty: it is the machine's.
+        setting: String,
         /// The requested size.
         asked: u64,
         /// The limit.

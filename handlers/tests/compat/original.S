@@ -1,6 +1,7 @@
 /* Start-up code of a runtime: never run by spind, but part of the image. */
     .section .vectors, "ax"
     .option norvc
+    .globl _start
 _start:
     j reset
     .rept 31

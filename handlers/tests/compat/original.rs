@@ -84,14 +84,15 @@ fn handlers_that_link_time_optimisation_left_are_named_at_install() {
             assert_eq!((base, size), (target.machine.handler_mem_base + 0x1000, 4096), "behind the image's own");
             // By address, without the others, and with handler memory from the end of the image's own on.
             let payload = Image::load(&image, &target.machine).expect("loads").symbol("payload").expect("defined");
-            let names = format!("ph={payload:#x},mem={:#x}", target.machine.handler_mem_base + 64);
+            let start = target.machine.handler_mem_base + 64;
+            let names = format!("ph={payload:#x},mem={start:#x}");
             lab.engine.remove(id, ROOT).expect("it is there");
             let (id, host) = lab.try_install(&image, install(&names), ROOT).expect("installs");
             assert_eq!(lab.exchange(&[udp(9999, b"one")]).len(), 1);
             assert_eq!((lab.faults(id), lab.info(id).handlers), (vec![], [false, true, false]));
             let host = host.expect("host memory");
             let (base, size) = (host_word(&host, 8), host_word(&host, 12));
-            assert_eq!((base, size), (target.machine.handler_mem_base + 64, 0x1000 - 64 + 4096));
+            assert_eq!((base, size), (start, 0x1000 - 64 + 4096));
         }
         let mut lab = target.lab(Kind::Jit);
         let mut refused = |names: &str| lab.try_install(&image, install(names), ROOT).unwrap_err().to_string();

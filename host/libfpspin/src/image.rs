@@ -3,16 +3,23 @@
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
-use libspin::MAX_BLOB;
+use libspin::{HandlerNames, MAX_BLOB};
 use object::elf::{FileHeader32, PT_LOAD};
-use object::read::elf::{FileHeader, ProgramHeader, SymbolTable};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SymbolTable};
 use object::{Endianness, elf};
 use spin_abi::map::{L2_BASE, Machine, PAGE};
 
 /// Symbol of the data in NIC memory that host programs read and write.
 const HOST_DATA: &str = "__host_data";
+/// Symbol of the function by which an image tells its handlers.
+const INIT_HANDLERS: &str = "init_handlers";
+/// Section of the image's own handler memory.
+const HANDLER_DATA: &str = ".l2_handler_data";
+/// Parts of the names by which FPsPIN finds handlers: header, payload, completion.
+const PARTS: [&str; 3] = ["_hh", "_ph", "_th"];
 
 /// Random bytes that make images read from the same file distinct.
 type Mark = [u8; 8];
@@ -42,6 +49,12 @@ pub struct Image {
     pub host_data: u32,
     /// Handler memory of the machine that the image does not use, in bytes.
     pub handler_mem_left: u32,
+    /// First address of the image's `.l2_handler_data`, and the address behind it.
+    pub handler_data: Option<Range<u32>>,
+    /// The first functions by name whose names have a handler's part.
+    found: [Option<String>; 3],
+    /// Whether the image tells its handlers.
+    tells: bool,
 }
 
 impl Image {
@@ -68,7 +81,15 @@ impl Image {
         let endian = header.endian()?;
         let sections = header.sections(endian, &*bytes)?;
         let symbols = sections.symbols(endian, &*bytes, elf::SHT_SYMTAB)?;
-        let host_data = find(endian, &symbols, HOST_DATA).unwrap_or(L2_BASE);
+        let symbol = |name| find(endian, &symbols, name);
+        let host_data = symbol(HOST_DATA).unwrap_or(L2_BASE);
+        let functions = functions(endian, &symbols);
+        let found = PARTS.map(|part| functions.iter().find(|name| name.contains(part)).map(|name| (*name).to_owned()));
+        let section = sections.section_by_name(endian, HANDLER_DATA.as_bytes());
+        let handler_data = section.map(|(_, section)| {
+            let start = section.sh_addr(endian);
+            start..start.saturating_add(section.sh_size(endian))
+        });
         let Machine { handler_mem_base: base, handler_mem_size: size, .. } = Machine::FPSPIN;
         let ends = header.program_headers(endian, &*bytes)?.iter().filter_map(|segment| {
             let (address, len) = (segment.p_vaddr(endian), segment.p_memsz(endian));
@@ -76,8 +97,42 @@ impl Image {
             here.then(|| address.saturating_add(len))
         });
         let used = ends.max().map_or(0, |end| end - base).next_multiple_of(PAGE);
-        Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), bytes })
+        let tells = symbol(INIT_HANDLERS).is_some();
+        Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), handler_data, found, tells, bytes })
     }
+
+    /// Whether the image has a header or a completion handler by name.
+    #[must_use]
+    pub const fn has_message_handlers(&self) -> bool {
+        let [header, _, completion] = &self.found;
+        header.is_some() || completion.is_some()
+    }
+
+    /// The handlers as FPsPIN finds them, and the start of handler memory, for an install. `per_packet`: only the payload handler can
+    /// run.
+    #[must_use]
+    pub fn handler_names(&self, per_packet: bool) -> Option<HandlerNames> {
+        let handler_mem = self.handler_data.as_ref().map(|data| format!("{:#x}", data.end));
+        let [header, payload, completion] = self.found.clone();
+        let handlers = match (per_packet, self.tells) {
+            (true, _) => [None, payload, None],
+            (false, true) => [None, None, None],
+            (false, false) => [header, payload, completion],
+        };
+        let names = HandlerNames { handlers, handler_mem };
+        (names != HandlerNames::default()).then_some(names)
+    }
+}
+
+/// Returns the names of functions, sorted as by `nm`.
+fn functions<'n>(endian: Endianness, symbols: &SymbolTable<'n, FileHeader32<Endianness>>) -> Vec<&'n str> {
+    use object::read::elf::Sym;
+    let strings = symbols.strings();
+    let functions = symbols.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC && !symbol.is_undefined(endian));
+    let name = |symbol: &elf::Sym32<Endianness>| std::str::from_utf8(symbol.name(endian, strings).ok()?).ok();
+    let mut names: Vec<_> = functions.filter_map(name).collect();
+    names.sort_unstable();
+    names
 }
 
 /// Returns the value of a symbol.

@@ -1,7 +1,7 @@
 //! Structures and constants of `fpspin.h`, in C layout.
 
-use core::ffi::{c_int, c_uint, c_void};
-use core::mem::{offset_of, size_of};
+use core::ffi::{c_int, c_void};
+use core::mem::{align_of, offset_of, size_of};
 
 use crate::slmp;
 
@@ -19,9 +19,9 @@ pub const NUM_COUNTERS: usize = 16;
 pub const NUM_RULESETS: usize = 4;
 
 /// `FPSPIN_MODE_AND`.
-pub const MODE_AND: c_uint = 0;
+pub const MODE_AND: c_int = 0;
 /// `FPSPIN_MODE_OR`.
-pub const MODE_OR: c_uint = 1;
+pub const MODE_OR: c_int = 1;
 
 /// `struct fpspin_rule`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,13 +44,13 @@ pub struct Ruleset {
     /// Rules: 0 to 2 match a packet, rule 3 marks the end of a message.
     pub r: [Rule; 4],
     /// [`MODE_AND`] or [`MODE_OR`].
-    pub mode: c_uint,
+    pub mode: c_int,
 }
 
-/// `fpspin_flag_t`.
+/// The named members of `fpspin_flag_t`. That they are packed decides how C passes a flag: on x86-64, in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed)]
-pub struct Flag {
+pub struct FlagParts {
     /// Request id.
     pub dma_id: u8,
     /// Payload length in bytes.
@@ -59,18 +59,29 @@ pub struct Flag {
     pub hpu_id: u16,
 }
 
+/// `fpspin_flag_t`: a doubleword.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct Flag {
+    /// The first bytes.
+    pub parts: FlagParts,
+    /// The last byte.
+    pub spare: u8,
+}
+
 impl Flag {
-    /// Packs the flag into the lower bytes of a doubleword.
+    /// The flag as a number.
     #[must_use]
     pub const fn word(self) -> u64 {
-        let Self { dma_id, len, hpu_id } = self;
-        dma_id as u64 | (len as u64) << 8 | (hpu_id as u64) << 40
+        let Self { parts: FlagParts { dma_id, len, hpu_id }, spare } = self;
+        dma_id as u64 | (len as u64) << 8 | (hpu_id as u64) << 40 | (spare as u64) << 56
     }
 
-    /// Unpacks the flag from the lower bytes of a doubleword.
+    /// The flag of a number.
     #[must_use]
     pub const fn of(word: u64) -> Self {
-        Self { dma_id: word as u8, len: (word >> 8) as u32, hpu_id: (word >> 40) as u16 }
+        let parts = FlagParts { dma_id: word as u8, len: (word >> 8) as u32, hpu_id: (word >> 40) as u16 };
+        Self { parts, spare: (word >> 56) as u8 }
     }
 }
 
@@ -89,6 +100,12 @@ impl Counter {
     #[must_use]
     pub fn average(self) -> f64 {
         if self.count == 0 { 0.0 } else { f64::from(self.sum) / f64::from(self.count) }
+    }
+
+    /// Returns the average as a whole number; 0 if nothing was counted.
+    #[must_use]
+    pub fn whole_average(self) -> u32 {
+        self.sum.checked_div(self.count).unwrap_or(0)
     }
 }
 
@@ -163,7 +180,8 @@ const _: () = {
     assert!(size_of::<Rule>() == 16 && offset_of!(Rule, mask) == 4 && offset_of!(Rule, start) == 8);
     assert!(offset_of!(Rule, idx) == 0 && offset_of!(Rule, end) == 12);
     assert!(size_of::<Ruleset>() == 68 && offset_of!(Ruleset, r) == 0 && offset_of!(Ruleset, mode) == 64);
-    assert!(size_of::<Flag>() == 7 && offset_of!(Flag, len) == 1 && offset_of!(Flag, hpu_id) == 5);
+    assert!(size_of::<Flag>() == 8 && align_of::<Flag>() == 8 && offset_of!(Flag, parts) == 0);
+    assert!(offset_of!(FlagParts, len) == 1 && offset_of!(FlagParts, hpu_id) == 5 && offset_of!(Flag, spare) == 7);
     assert!(size_of::<Counter>() == 8 && offset_of!(Counter, count) == 4);
     assert!(size_of::<HostData>() == 256 && offset_of!(HostData, counters) == 128);
     assert!(size_of::<MemArea>() == 8 && offset_of!(MemArea, size) == 4);
@@ -178,13 +196,14 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counter, Flag};
+    use super::{Counter, Flag, FlagParts};
 
     #[test]
-    fn a_flag_is_seven_bytes_of_a_doubleword() {
-        let flag = Flag { dma_id: 0x11, len: 0x2233_4455, hpu_id: 0x6677 };
-        assert_eq!(flag.word(), 0x0066_7722_3344_5511);
-        assert_eq!(Flag::of(flag.word() | 0xff << 56), flag);
+    fn a_flag_is_a_doubleword() {
+        let parts = FlagParts { dma_id: 0x11, len: 0x2233_4455, hpu_id: 0x6677 };
+        let flag = Flag { parts, spare: 0x88 };
+        assert_eq!(flag.word(), 0x8866_7722_3344_5511);
+        assert_eq!(Flag::of(flag.word()), flag);
     }
 
     #[test]

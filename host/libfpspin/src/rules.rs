@@ -15,9 +15,9 @@ const FALSE: Rule = Rule { idx: 0, mask: 0, start: 1, end: 0 };
 const IP: Rule = exact(3, 0xffff_0000, 0x0800_0000);
 const UDP: u32 = 17;
 
-/// Makes a rule whose constants are in the frame's byte order; upstream's constants are byte-swapped.
+/// A rule for one value of the masked word.
 const fn exact(idx: i32, mask: u32, value: u32) -> Rule {
-    Rule { idx, mask: mask.swap_bytes(), start: value.swap_bytes(), end: value.swap_bytes() }
+    Rule { idx, mask, start: value, end: value }
 }
 
 /// Reason why rulesets were refused.
@@ -32,7 +32,7 @@ pub enum RulesError {
         /// Index of the ruleset.
         ruleset: usize,
         /// Mode found.
-        mode: u32,
+        mode: i32,
     },
     /// A negative word index.
     #[error("ruleset {ruleset}: rule {rule} looks at word {idx}")]
@@ -51,8 +51,8 @@ impl Ruleset {
     pub const BYPASS: Self = Self { r: [FALSE; 4], mode: MODE_AND };
     /// Matches all packets; each packet is a message.
     pub const MATCH: Self = Self { r: [EMPTY; 4], mode: MODE_AND };
-    /// Matches UDP over IPv4; each packet is a message.
-    pub const UDP: Self = Self { r: [IP, exact(5, 0xff, UDP), EMPTY, EMPTY], mode: MODE_AND };
+    /// Matches UDP over IPv4, without messages: packet mode.
+    pub const UDP: Self = Self { r: [IP, exact(5, 0xff, UDP), EMPTY, FALSE], mode: MODE_AND };
     /// Matches SLMP over IPv4; the packet with the end-of-message flag ends a message.
     pub const SLMP: Self = Self {
         r: [
@@ -121,10 +121,10 @@ mod tests {
         let pair = |rules: &str, eom: &str| (rules.to_owned(), eom.to_owned());
         assert_eq!(texts(Ruleset::BYPASS), pair("never", "never"));
         assert_eq!(texts(Ruleset::MATCH), pair("any", "always"));
-        let udp = "frame[12:4 le] & 0x0000ffff = 0x00000008 and frame[20:4 le] & 0xff000000 = 0x11000000";
-        assert_eq!(texts(Ruleset::UDP), pair(udp, "always"));
-        let slmp = format!("{udp} and frame[36:4 le] & 0x0000ffff = 0x00007224");
-        assert_eq!(texts(Ruleset::SLMP), pair(&slmp, "frame[40:4 le] & 0x00800000 = 0x00800000"));
+        let udp = "frame[12:4] & 0xffff0000 = 0x08000000 and frame[20:4] & 0x000000ff = 0x00000011";
+        assert_eq!(texts(Ruleset::UDP), pair(udp, "never"));
+        let slmp = format!("{udp} and frame[36:4] & 0xffff0000 = 0x24720000");
+        assert_eq!(texts(Ruleset::SLMP), pair(&slmp, "frame[40:4] & 0x00008000 = 0x00008000"));
         assert_eq!([Compat::None, Compat::Fpspin].map(key), ["flow + frame[44:4]", "fpspin"]);
     }
 

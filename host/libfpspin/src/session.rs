@@ -5,10 +5,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use libspin::{Abi, Areas, Client, Compat, DEFAULT_SOCKET, Full, Install, MachineInfo, OutOfBounds, Region};
+use libspin::{Abi, Area, Areas, Client, Compat, DEFAULT_SOCKET, Full, Install, MachineInfo, OutOfBounds, Region};
+
+use spin_abi::map::Machine;
+use spin_matcher::Eom;
 
 use crate::image::{Image, ImageError};
-use crate::layout::{Counter, DMA_ALIGN, Flag, NUM_COUNTERS, NUM_HPUS, NUM_RULESETS, PAGE_SIZE, Ruleset};
+use crate::layout::{Counter, DMA_ALIGN, Flag, FlagParts, NUM_COUNTERS, NUM_HPUS, PAGE_SIZE, Ruleset};
 use crate::rules::{self, RulesError};
 
 /// Device name that stands for the default spind: its socket is [`SOCKET_VARIABLE`] or, if unset, spind's default.
@@ -19,6 +22,12 @@ const SOCKET_VARIABLE: &str = "FPSPIN_SOCKET";
 const MAX_NAME: usize = 64;
 /// Maximum number of bytes of NIC memory written per request.
 const WRITE_PIECE: usize = 1 << 20;
+/// Size of each cluster's scratchpad in bytes.
+const SCRATCHPAD: u32 = 4096;
+/// End of the NIC memory that images and contexts use.
+const L2_END: u32 = Machine::FPSPIN.handler_mem_base + Machine::FPSPIN.handler_mem_size;
+/// End-of-message predicate of packet mode.
+const NEVER: &str = "never";
 /// Offset of the counters in `__host_data`.
 const COUNTERS: usize = NUM_HPUS * 8;
 
@@ -39,9 +48,12 @@ pub enum SessionError {
     /// Rulesets were refused.
     #[error(transparent)]
     Rules(#[from] RulesError),
-    /// The number of pages is negative or too large.
+    /// The number of pages is negative.
     #[error("{0} pages of host memory")]
     Pages(i32),
+    /// No context of this process has the id.
+    #[error("context {0}: this program has no context with that ctx_id")]
+    NoContext(i32),
     /// No image is loaded.
     #[error("no image is loaded")]
     NotLoaded,
@@ -51,9 +63,6 @@ pub enum SessionError {
     /// The counter does not exist.
     #[error("counter {0}: there are {NUM_COUNTERS}")]
     Counter(i32),
-    /// The ruleset does not exist.
-    #[error("ruleset {0}: there are {NUM_RULESETS}")]
-    Ruleset(i32),
     /// The write is longer than NIC memory.
     #[error("{0} bytes do not fit NIC memory")]
     Long(usize),
@@ -72,6 +81,8 @@ pub struct Loaded {
     pub host_data: u32,
     /// Addresses of handlers and handler memory.
     pub areas: Areas,
+    /// What the program's user should know.
+    pub warnings: Vec<String>,
 }
 
 /// A connection to spind.
@@ -79,6 +90,7 @@ pub struct Loaded {
 pub struct Session {
     client: Mutex<Client>,
     fd: i32,
+    ctx_id: i32,
     compat: Compat,
     machine: MachineInfo,
     rulesets: Mutex<Vec<Ruleset>>,
@@ -103,12 +115,13 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError::Spin`], [`SessionError::Rules`].
-    pub fn connect(device: &Path, rulesets: Vec<Ruleset>) -> Result<Self, SessionError> {
+    pub fn connect(device: &Path, ctx_id: i32, rulesets: Vec<Ruleset>) -> Result<Self, SessionError> {
         let mut client = Client::connect(socket(device))?;
         let capabilities = client.capabilities()?;
         rules::together(&rulesets, capabilities.compat)?;
         Ok(Self {
             fd: client.as_fd().as_raw_fd(),
+            ctx_id,
             client: Mutex::new(client),
             compat: capabilities.compat,
             machine: capabilities.machine,
@@ -123,6 +136,12 @@ impl Session {
         self.fd
     }
 
+    /// Returns the context id that the program gave.
+    #[must_use]
+    pub const fn ctx_id(&self) -> i32 {
+        self.ctx_id
+    }
+
     /// Returns the loaded image.
     ///
     /// # Errors
@@ -131,26 +150,30 @@ impl Session {
         lock(&self.loaded).clone().ok_or(SessionError::NotLoaded)
     }
 
-    /// Installs the image at `path` with `pages` pages of host memory, in place of the loaded one.
+    /// Installs the image at `path` with `host_mem` bytes of host memory, in place of the loaded one.
     ///
     /// # Errors
     /// See [`SessionError`]; afterwards no image is loaded.
-    pub fn load(&self, path: &Path, pages: i32) -> Result<Arc<Loaded>, SessionError> {
+    pub fn load(&self, path: &Path, host_mem: u64) -> Result<Arc<Loaded>, SessionError> {
         match self.unload() {
             // A refusal means that the context was removed by another client.
             Ok(()) | Err(SessionError::Spin(libspin::Error::Refused(_))) => {}
             Err(error) => return Err(error),
         }
-        let host_mem = u64::try_from(pages).map_err(|_| SessionError::Pages(pages))? * PAGE_SIZE as u64;
         let image = Image::read(path).map_err(|source| SessionError::Image { path: path.to_path_buf(), source })?;
         let install = self.install(path, &image, host_mem)?;
         let context = lock(&self.client).install(&install, &image.bytes)?;
-        let loaded = Arc::new(Loaded {
-            context: context.id,
-            host: context.host,
-            host_data: image.host_data,
-            areas: context.areas,
-        });
+        let mut areas = context.areas;
+        if let Some(data) = &image.handler_data {
+            // FPsPIN counts the size from the start of the section.
+            areas.handler_mem = Area { address: data.end, size: L2_END.saturating_sub(data.start) };
+        }
+        let mut warnings = context.warnings;
+        if install.eom.as_deref() == Some(NEVER) && image.has_message_handlers() {
+            warnings.push("no ruleset ends a message, so header and completion handlers do not run".to_owned());
+        }
+        let loaded =
+            Arc::new(Loaded { context: context.id, host: context.host, host_data: image.host_data, areas, warnings });
         *lock(&self.loaded) = Some(loaded.clone());
         Ok(loaded)
     }
@@ -158,6 +181,7 @@ impl Session {
     /// Makes the install request. The context gets the whole machine, as on FPsPIN.
     fn install(&self, path: &Path, image: &Image, host_mem: u64) -> Result<Install, SessionError> {
         let (rules, eom) = rules::together(&lock(&self.rulesets), self.compat)?;
+        let per_packet = eom == Eom::Never;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = stem.chars().filter(char::is_ascii_graphic).take(MAX_NAME).collect();
         Ok(Install {
@@ -167,7 +191,8 @@ impl Session {
             key: Some(rules::key(self.compat)),
             host_mem,
             handler_mem: image.handler_mem_left,
-            scratchpad: self.machine.scratchpad,
+            scratchpad: SCRATCHPAD.min(self.machine.scratchpad),
+            handlers: image.handler_names(per_packet),
             abi: Abi::Fpspin,
             // FPsPIN's hardware holds packets back instead of dropping them.
             full: Full::Wait,
@@ -200,18 +225,6 @@ impl Session {
         Ok(())
     }
 
-    /// Sets one ruleset. Unset rulesets before it match nothing.
-    ///
-    /// # Errors
-    /// As [`Session::set_rulesets`], and [`SessionError::Ruleset`].
-    pub fn set_ruleset(&self, id: i32, ruleset: Ruleset) -> Result<(), SessionError> {
-        let at = usize::try_from(id).ok().filter(|&at| at < NUM_RULESETS).ok_or(SessionError::Ruleset(id))?;
-        let mut rulesets = lock(&self.rulesets).clone();
-        rulesets.resize(rulesets.len().max(at + 1), Ruleset::BYPASS);
-        rulesets[at] = ruleset;
-        self.set_rulesets(rulesets)
-    }
-
     /// Returns an HPU's request flag and the start of its payload, unless the flag still has the id `taken`.
     ///
     /// # Errors
@@ -222,18 +235,19 @@ impl Session {
         let mut word = [0; 8];
         host.read(at as u64, &mut word)?;
         let flag = Flag::of(u64::from_le_bytes(word));
-        Ok((flag.dma_id != taken).then(|| (flag, host.as_ptr().wrapping_add(at + DMA_ALIGN))))
+        Ok((flag.parts.dma_id != taken).then(|| (flag, host.as_ptr().wrapping_add(at + DMA_ALIGN))))
     }
 
-    /// Writes the answer to an HPU's request.
+    /// Answers an HPU's request with the id `dma_id`, with a payload of `len` bytes.
     ///
     /// # Errors
     /// [`SessionError::NotLoaded`], [`SessionError::Hpu`], [`SessionError::Spin`].
-    pub fn respond(&self, hpu: i32, flag: Flag) -> Result<(), SessionError> {
+    pub fn respond(&self, hpu: i32, dma_id: u8, len: u32) -> Result<(), SessionError> {
         let loaded = self.loaded()?;
         loaded.page(hpu)?;
         let number = u16::try_from(hpu).map_err(|_| SessionError::Hpu(hpu))?;
-        let word = Flag { hpu_id: number, ..flag }.word();
+        let parts = FlagParts { dma_id, len, hpu_id: number };
+        let word = Flag { parts, spare: 0 }.word();
         let place = loaded.host_data + u32::from(number) * 8;
         Ok(lock(&self.client).write_memory(loaded.context, place, &word.to_le_bytes())?)
     }

@@ -3,24 +3,29 @@
 #include <fpspin/fpspin.h>
 #include <stdio.h>
 #include <string.h>
+#include "exits.h"
 
 static int passed;
 #define FAILS(call)                                             \
     do {                                                        \
         if (call) passed++, printf("did not fail: %s\n", #call); \
     } while (0)
+#define ENDS(call)                                                        \
+    do {                                                                  \
+        if (!EXITS(call)) passed++, printf("did not exit: %s\n", #call); \
+    } while (0)
 
 int main(int argc, char **argv) {
     if (argc != 4) return 255;
     const char *dev = argv[1], *img = argv[2], *text = argv[3];
     fpspin_ctx_t ctx, none;
-    fpspin_flag_t flag = {0, 0, 0};
+    fpspin_flag_t flag = {.data = 0};
     fpspin_ruleset_t rs, bad;
     memset(&ctx, 0, sizeof ctx);
     memset(&none, 0xff, sizeof none);
     fpspin_ruleset_udp(&rs);
     bad = rs;
-    bad.mode = (enum fpspin_mode)7;
+    bad.mode = 7;
     /* Contexts that are none. */
     FAILS(fpspin_init(NULL, dev, img, 0, &rs, 1, 16));
     FAILS(fpspin_init(&ctx, NULL, img, 0, &rs, 1, 16));
@@ -36,16 +41,16 @@ int main(int argc, char **argv) {
     FAILS(fpspin_init(&ctx, "/nowhere", img, 0, &rs, 1, 16));
     FAILS(fpspin_init(&ctx, dev, "/nowhere", 0, &rs, 1, 16));
     FAILS(fpspin_init(&ctx, dev, text, 0, &rs, 1, 16));
-    FAILS(fpspin_load(NULL, img, 16));
-    FAILS(fpspin_load(&none, img, 16));
-    FAILS(fpspin_prog_me(&none, &rs, 1));
-    FAILS(fpspin_set_me_ruleset(&none, 0, &rs));
+    ENDS(fpspin_load(NULL, img, 0, 65536));
+    ENDS(fpspin_load(&none, img, 0, 65536));
+    ENDS(fpspin_prog_me(&rs, 1));
+    ENDS(fpspin_set_me_ruleset(0, &rs));
     FAILS(fpspin_pop_req(NULL, 0, &flag));
     FAILS(fpspin_pop_req(&none, 0, &flag));
     FAILS(fpspin_get_counter(NULL, 0).count);
     FAILS(fpspin_get_cycles(&none, 0) != 0);
     FAILS(fpspin_get_avg_cycles(NULL) != 0);
-    FAILS(fpspin_write_memory(&none, 0x1c000000, &rs, 4));
+    ENDS(fpspin_write_memory(&none, 0x1c000000, &rs, 4));
     fpspin_exit(NULL);
     fpspin_exit(&none);
     fpspin_unload(&none);
@@ -68,23 +73,24 @@ int main(int argc, char **argv) {
     FAILS(fpspin_get_counter(&ctx, -1).count);
     FAILS(fpspin_get_counter(&ctx, 16).count);
     fpspin_clear_counter(&ctx, 16);
-    FAILS(fpspin_prog_me(&ctx, &rs, 5));
-    FAILS(fpspin_prog_me(&ctx, &bad, 1));
-    FAILS(fpspin_set_me_ruleset(&ctx, 4, &rs));
-    FAILS(fpspin_set_me_ruleset(&ctx, -1, &rs));
-    FAILS(fpspin_set_me_ruleset(&ctx, 0, NULL));
-    FAILS(fpspin_write_memory(&ctx, 0x1c000000, NULL, 4));
-    FAILS(fpspin_write_memory(&ctx, 0x1c000000, &rs, (size_t)-1));
-    FAILS(fpspin_write_memory(&ctx, 0, &rs, 4));
-    FAILS(fpspin_write_memory(&ctx, 0xfffffffe, &rs, 4));
-    FAILS(fpspin_write_memory(&ctx, 0x1d000000, &rs, 4)); /* code */
-    FAILS(fpspin_write_memory(&ctx, ctx.handler_mem.addr + ctx.handler_mem.size - 2, &rs, 4));
+    ENDS(fpspin_prog_me(&rs, 5));
+    ENDS(fpspin_prog_me(&bad, 1));
+    ENDS(fpspin_set_me_ruleset(4, &rs));
+    ENDS(fpspin_set_me_ruleset(-1, &rs));
+    ENDS(fpspin_set_me_ruleset(3, NULL));
+    if (EXITS(fpspin_set_me_ruleset(3, &rs))) return 249;
+    ENDS(fpspin_write_memory(&ctx, 0x1c000000, NULL, 4));
+    ENDS(fpspin_write_memory(&ctx, 0x1c000000, &rs, (size_t)-1));
+    ENDS(fpspin_write_memory(&ctx, 0, &rs, 4));
+    ENDS(fpspin_write_memory(&ctx, 0xfffffffe, &rs, 4));
+    ENDS(fpspin_write_memory(&ctx, 0x1d000000, &rs, 4)); /* code */
+    ENDS(fpspin_write_memory(&ctx, ctx.handler_mem.addr + ctx.handler_mem.size - 2, &rs, 4));
     /* Another that was ended. */
     fpspin_unload(&ctx);
     if (ctx.cpu_addr || ctx.mmap_len) return 252;
     FAILS(fpspin_pop_req(&ctx, 0, &flag));
-    FAILS(fpspin_load(&ctx, "/nowhere", 16));
-    FAILS(fpspin_write_memory(&ctx, 0x1c000000, &rs, 4));
+    ENDS(fpspin_load(&ctx, "/nowhere", 0, 65536));
+    ENDS(fpspin_write_memory(&ctx, 0x1c000000, &rs, 4));
     fpspin_exit(&ctx);
     FAILS(fpspin_pop_req(&ctx, 0, &flag));
     fpspin_exit(&ctx);

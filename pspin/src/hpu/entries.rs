@@ -103,12 +103,13 @@ impl Entries {
         }
     }
 
-    /// The handlers that an application named.
+    /// The handlers that an application named; if it named none, these.
     ///
     /// # Errors
     /// [`EntriesError::UnknownName`], [`EntriesError::BadHandler`], [`EntriesError::BadHandlerMemory`].
-    pub fn named(image: &Image, names: &HandlerNames) -> Result<Self, EntriesError> {
-        let mut handlers = [None; 3];
+    pub fn named(self, image: &Image, names: &HandlerNames) -> Result<Self, EntriesError> {
+        let is_named = names.handlers.iter().any(Option::is_some);
+        let mut handlers = if is_named { [None; 3] } else { self.handlers };
         for ((handler, kind), name) in handlers.iter_mut().zip(Kind::ALL).zip(&names.handlers) {
             let Some(name) = name else { continue };
             *handler = Some(at(image, kind, resolve(image, kind.symbol(), name)?)?);

@@ -102,16 +102,27 @@ impl ImageMemory {
         Ok(Self { region: Region::new(self.region.len())?, parts: self.parts.clone() })
     }
 
+    /// The mappings of a context whose handler memory begins at `handler`. If that is the end of the image's own, the rest of the last
+    /// page belongs to the context too.
+    fn parts_for(&self, handler: u32) -> impl Iterator<Item = Mapping> + '_ {
+        let is_own = self.parts.iter().any(|part| part.bytes_at(handler).is_some());
+        self.parts.iter().map(move |&part| {
+            let ends_there = part.kind == RegionKind::HandlerMemory && part.base + part.len == handler;
+            let rest = if ends_there && !is_own { handler.next_multiple_of(PAGE) - handler } else { 0 };
+            Mapping { len: part.len + rest, ..part }
+        })
+    }
+
+    /// Bytes from `address` on, for a context whose handler memory begins at `handler`.
+    #[must_use]
+    pub fn bytes_for(&self, handler: u32, address: u32) -> Option<MappedBytes> {
+        self.parts_for(handler).find_map(|part| part.bytes_at(address))
+    }
+
     /// Region with the bytes.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
-    }
-
-    /// Bytes of the image from `address` on.
-    #[must_use]
-    pub fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
-        self.parts.iter().find_map(|part| part.bytes_at(address))
     }
 
     /// Guest address of the byte at `offset` of the region.
@@ -277,7 +288,7 @@ impl ContextMemory {
         for part in self.parts(own, placement) {
             space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
         }
-        for part in image.parts.iter().filter(|part| self.reaches(part, own, placement)) {
+        for part in image.parts_for(self.handler.0).filter(|part| self.reaches(part, own, placement)) {
             space.map(part.kind, part.base, &image.region, part.offset, part.len, part.access)?;
         }
         space.set_l1_alias(machine.l1_base(cluster), machine.l1_size)?;

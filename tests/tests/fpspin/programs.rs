@@ -25,10 +25,36 @@ const LAYOUT: &[(&str, &str)] = &[
     ("FPSPIN_HOSTDMA_PAGES_DEFAULT", "16"),
     ("DMA_ALIGN", "64"),
     ("SLMP_PORT", "9330"),
-    ("SLMP_MAX_PAYLOAD", "1462"),
-    ("SLMP_EOM", "32768"),
-    ("SLMP_SYN", "16384"),
-    ("SLMP_ACK", "8192"),
+    ("SLMP_PAYLOAD_SIZE", "1462"),
+    ("DMA_BUS_WIDTH", "512"),
+    ("L2_END", "470810624"),
+    ("MAX_COUNTERS", "16"),
+    ("NUM_CLUSTERS", "2"),
+    ("NUM_RULESETS", "4"),
+    ("NUM_RULES_PER_RULESET", "4"),
+    ("FPSPIN_MODE_AND", "0"),
+    ("FPSPIN_MODE_OR", "1"),
+    ("MKEOM", "32768"),
+    ("MKSYN", "16384"),
+    ("MKACK", "8192"),
+    ("EOM(0xe000)", "32768"),
+    ("SYN(0xe000)", "16384"),
+    ("ACK(0xe000)", "8192"),
+    ("sizeof(fpspin_addr_t)", "4"),
+    ("mac_addr_t.data", "0 6"),
+    ("eth_hdr_t.src", "6 6"),
+    ("eth_hdr_t.length", "12 2"),
+    ("ip_hdr_t.length", "2 2"),
+    ("ip_hdr_t.protocol", "9 1"),
+    ("ip_hdr_t.source_id", "12 4"),
+    ("ip_hdr_t.dest_id", "16 4"),
+    ("udp_hdr_t.dst_port", "2 2"),
+    ("udp_hdr_t.length", "4 2"),
+    ("slmp_hdr_t.msg_id", "2 4"),
+    ("slmp_hdr_t.pkt_off", "6 4"),
+    ("pkt_hdr_t.ip_hdr", "14 20"),
+    ("pkt_hdr_t.udp_hdr", "34 8"),
+    ("slmp_pkt_hdr_t.slmp_hdr", "42 10"),
     ("struct fpspin_rule.idx", "0 4"),
     ("struct fpspin_rule.end", "12 4"),
     ("fpspin_ruleset_t.r", "0 64"),
@@ -36,6 +62,7 @@ const LAYOUT: &[(&str, &str)] = &[
     ("fpspin_flag_t.dma_id", "0 1"),
     ("fpspin_flag_t.len", "1 4"),
     ("fpspin_flag_t.hpu_id", "5 2"),
+    ("fpspin_flag_t.data", "0 8"),
     ("struct host_data.counters", "128 128"),
     ("fpspin_ctx_t.ctx_id", "0 4"),
     ("fpspin_ctx_t.fd", "4 4"),
@@ -56,10 +83,10 @@ const LAYOUT: &[(&str, &str)] = &[
     ("slmp_sock_t.num_threads", "16 4"),
     ("false", "0 00000000 00000001 00000000"),
     ("empty", "0 00000000 00000000 00000000"),
-    ("ip", "3 0000ffff 00000008 00000008"),
-    ("ip_proto", "5 ff000000 11000000 11000000"),
-    ("udp_sport", "8 ffff0000 72240000 72240000"),
-    ("udp_dport", "9 0000ffff 00007224 00007224"),
+    ("ip", "3 ffff0000 08000000 08000000"),
+    ("ip_proto", "5 000000ff 00000011 00000011"),
+    ("udp_sport", "8 0000ffff 00002472 00002472"),
+    ("udp_dport", "9 ffff0000 24720000 24720000"),
 ];
 
 #[test]
@@ -86,11 +113,11 @@ fn the_header_says_the_same_in_c_and_in_cxx() {
             format!("{name} 0\n{}", lines.concat())
         };
         let (proto, port) = (rule("ip_proto"), rule("udp_dport"));
-        let end = "eom 10 00800000 00800000 00800000\n";
+        let end = "eom 10 00008000 00008000 00008000\n";
         let expected = [
             named("bypass", [&falsity; 4]),
             named("match", [&empty; 4]),
-            named("udp", [&ip, &proto, &empty, &empty]),
+            named("udp", [&ip, &proto, &empty, &falsity]),
             named("slmp", [&ip, &proto, &port, end]),
             "00000000  00 73 70 69 6e                                    |.spin|\n".to_owned(),
         ];
@@ -119,6 +146,8 @@ fn what_programs_get_wrong_fails_and_says_why() {
         "fpspin_write_memory: NIC memory: 4 bytes at 0x00000000 are not all the context's\n",
         "fpspin_write_memory: NIC memory: 4 bytes at 0x1d000000 are not for writing\n",
         "fpspin_load: image /nowhere: ",
+        "fpspin_prog_me: this program has no context\n",
+        "fpspin_set_me_ruleset: context 4: this program has no context with that ctx_id\n",
         "slmp_socket: align 2000: between 0 and 1462\n",
         "slmp_sendmsg: buf is NULL\n",
     ] {
@@ -154,7 +183,7 @@ fn a_program_answers_what_handlers_ask() {
         let host = |number: usize| u8::try_from(number % 7 + 1).expect("few");
         let frames: Vec<_> = (0..count).map(|n| udp(host(n), [4000, 5000], text(n).as_bytes())).collect();
         let answers = exchange(&mut client, &frames);
-        assert_eq!(answers.len(), count, "each is answered");
+        assert_eq!(answers.len(), count, "each is answered: {options:?}");
         for (number, (frame, answer)) in frames.iter().zip(&answers).enumerate() {
             assert_eq!((&answer[..6], &answer[6..12]), (&frame[6..12], &frame[..6]), "MAC addresses");
             assert_eq!((&answer[26..30], &answer[30..34]), (&frame[30..34], &frame[26..30]), "addresses");
@@ -178,12 +207,13 @@ fn a_program_changes_what_is_loaded() {
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     let frames: Vec<_> = (1..6).map(|port| udp(1, [4000, port], &[0; 20])).collect();
     let mut taken = || -> Vec<u8> { exchange(&mut client, &frames).iter().map(|sent| sent[37]).collect() };
-    for (step, ports) in [("ports 1 and 2", &[1, 2][..]), ("port 3", &[3]), ("ports 3 and 4", &[3, 4])] {
+    let steps = [("ports 1 and 2", &[1, 2][..]), ("port 3", &[3]), ("port 4", &[4]), ("ports 3 and 4", &[3, 4])];
+    for (step, ports) in steps {
         assert_eq!(program.line(), step);
         assert_eq!(taken(), ports);
         program.go_on();
     }
-    assert_eq!(program.line(), "50 of 5, 10.0");
+    assert_eq!(program.line(), "60 of 6, 10.0, 0");
     assert_eq!(program.line(), "written");
     assert_eq!(taken(), [3, 4]);
     program.go_on();
@@ -211,8 +241,8 @@ fn programs_with_the_same_image_share_nothing() {
     // The context installed first gets all packets.
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     assert_eq!(exchange(&mut client, &[udp(1, [4000, 1], &[0; 20]), udp(1, [4000, 2], &[0; 20])]).len(), 2);
-    for (program, counted) in programs.iter_mut().zip(["20 of 2, 10.0", "0 of 0, 0.0"]) {
-        for line in ["port 3", "ports 3 and 4", counted] {
+    for (program, counted) in programs.iter_mut().zip(["20 of 2, 10.0, 0", "0 of 0, 0.0, 0"]) {
+        for line in ["port 3", "port 4", "ports 3 and 4", counted] {
             program.go_on();
             assert_eq!(program.line(), line);
         }

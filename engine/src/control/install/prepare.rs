@@ -91,7 +91,7 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
 /// The handlers that the application or the image named.
 fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) -> Result<Entries, ImageError> {
     let entries = match &install.handlers {
-        Some(names) => Entries::named(image, names)?,
+        Some(names) => entries.named(image, names)?,
         None => *entries,
     };
     entries.check(image)?;
@@ -107,8 +107,8 @@ fn context_memory(
 ) -> Result<ContextMemory, InstallError> {
     let base = image.handler_mem_end();
     let end = machine.handler_mem_base + machine.handler_mem_size;
-    at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
-    at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
+    at_most("handler memory", install.handler_mem, end.saturating_sub(base), None)?;
+    at_most("scratchpad", install.scratchpad, machine.scratchpad_size(), None)?;
     let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
     let memory = ContextMemory::new(machine, base, sizes)?;
     Ok(match entries.handler_mem {
@@ -174,9 +174,19 @@ fn translate(
         .map_err(|error| error.to_string().into())
 }
 
-fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {
+/// Checks a size. `setting`: the limit's name in the daemon's configuration.
+fn at_most(
+    what: &'static str,
+    asked: impl Into<u64>,
+    limit: impl Into<u64>,
+    setting: Option<&str>,
+) -> Result<(), InstallError> {
     let (asked, limit) = (asked.into(), limit.into());
-    if asked <= limit { Ok(()) } else { Err(InstallError::TooLarge { what, asked, limit }) }
+    if asked <= limit {
+        return Ok(());
+    }
+    let more = |name| format!("; for more, add `{name} = {asked}` to [limits] in spind's configuration");
+    Err(InstallError::TooLarge { what, asked, limit, setting: setting.map(more).unwrap_or_default() })
 }
 
 fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunInfo, InstallError> {
@@ -229,7 +239,7 @@ fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static s
 }
 
 fn host_memory(install: &Install, limits: &Limits) -> Result<Option<Arc<Region>>, InstallError> {
-    at_most("host memory", install.host_mem, limits.host_mem)?;
+    at_most("host memory", install.host_mem, limits.host_mem, Some("host_mem"))?;
     Ok(match install.host_mem {
         0 => None,
         len => Some(Arc::new(Region::create(len)?)),

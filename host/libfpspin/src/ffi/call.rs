@@ -1,11 +1,11 @@
 //! Code shared by all exported functions: errors, panics, sessions and pointer arguments.
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::exit;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +24,8 @@ pub(super) enum Error {
     Count(c_int),
     #[error("the context was not made by fpspin_init, or fpspin_exit has ended it")]
     NoContext,
+    #[error("this program has no context")]
+    NoneYet,
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
@@ -46,19 +48,26 @@ pub(super) fn guarded<T>(function: &str, otherwise: T, work: impl FnOnce() -> Re
     }
 }
 
-fn say(function: &str, what: &dyn Display) {
+/// Runs the body of a function as [`guarded`] does, and ends the process if it fails, as FPsPIN does.
+pub(super) fn guarded_or_exit(function: &str, work: impl FnOnce() -> Result<(), Error>) {
+    if !guarded(function, false, || work().map(|()| true)) {
+        exit(1);
+    }
+}
+
+pub(super) fn say(function: &str, what: &dyn Display) {
     use std::io::Write;
     // A failed write means that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{function}: {what}");
 }
 
-/// Sessions by their descriptors, which contexts store.
-pub(super) fn sessions() -> MutexGuard<'static, BTreeMap<c_int, Arc<Session>>> {
-    static SESSIONS: Mutex<BTreeMap<c_int, Arc<Session>>> = Mutex::new(BTreeMap::new());
+/// The sessions of the process, in order of creation.
+pub(super) fn sessions() -> MutexGuard<'static, Vec<Arc<Session>>> {
+    static SESSIONS: Mutex<Vec<Arc<Session>>> = Mutex::new(Vec::new());
     SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the session of a context.
+/// Returns the session of a context, which stores its descriptor.
 ///
 /// # Safety
 /// `ctx` is null or points to a context that no other thread changes during the call.
@@ -68,7 +77,7 @@ pub(super) unsafe fn session(ctx: *const Ctx) -> Result<Arc<Session>, Error> {
     }
     // SAFETY: checked not to be null; the caller guarantees the rest.
     let fd = unsafe { (*ctx).fd };
-    sessions().get(&fd).cloned().ok_or(Error::NoContext)
+    sessions().iter().find(|session| session.fd() == fd).cloned().ok_or(Error::NoContext)
 }
 
 /// # Safety

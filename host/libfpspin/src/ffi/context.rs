@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libspin::Area;
 
-use super::call::{Error, bytes, guarded, path, rulesets, session, sessions};
-use crate::layout::{Counter, Ctx, Flag, MemArea, NUM_HPUS, Ruleset};
+use super::call::{Error, bytes, guarded, guarded_or_exit, path, rulesets, say, session, sessions};
+use crate::layout::{Counter, Ctx, Flag, MemArea, NUM_HPUS, PAGE_SIZE, Ruleset};
 use crate::session::{Loaded, Session, SessionError};
 
 const fn area(Area { address, size }: Area) -> MemArea {
@@ -58,15 +58,17 @@ pub unsafe extern "C" fn fpspin_init(
         }
         // SAFETY: guaranteed by the caller.
         let (dev, img, rs) = unsafe { (path("dev", dev)?, path("img", img)?, rulesets(rs, num_rs)?) };
-        let session = Session::connect(&dev, rs)?;
-        let loaded = session.load(&img, hostdma_pages)?;
+        let pages = u64::try_from(hostdma_pages).map_err(|_| SessionError::Pages(hostdma_pages))?;
+        let session = Session::connect(&dev, dest_ctx, rs)?;
+        let loaded = session.load(&img, pages * PAGE_SIZE as u64)?;
+        loaded.warnings.iter().for_each(|warning| say("fpspin_init", warning));
         // SAFETY: checked not to be null; the caller guarantees the rest. `app_data` belongs to the program.
         unsafe {
             (*ctx).ctx_id = dest_ctx;
             (*ctx).fd = session.fd();
             describe(ctx, Some(&loaded));
         }
-        sessions().insert(session.fd(), Arc::new(session));
+        sessions().push(Arc::new(session));
         Ok(true)
     })
 }
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn fpspin_exit(ctx: *mut Ctx) {
         // SAFETY: guaranteed by the caller.
         let session = unsafe { session(ctx)? };
         // The descriptor number stays reserved until the session is dropped.
-        sessions().remove(&session.fd());
+        sessions().retain(|other| other.fd() != session.fd());
         let unloaded = session.unload();
         // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe {
@@ -95,18 +97,18 @@ pub unsafe extern "C" fn fpspin_exit(ctx: *mut Ctx) {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context that no other thread uses during the call; `img` is null or a string.
+/// `ctx` is null or points to a context that no other thread uses during the call; `elf` is null or a string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpspin_load(ctx: *mut Ctx, img: *const c_char, hostdma_pages: c_int) -> bool {
-    guarded("fpspin_load", false, || {
+pub unsafe extern "C" fn fpspin_load(ctx: *mut Ctx, elf: *const c_char, _hostmem_ptr: u64, hostmem_size: u32) {
+    guarded_or_exit("fpspin_load", || {
         // SAFETY: guaranteed by the caller.
-        let (session, img) = unsafe { (session(ctx)?, path("img", img)?) };
-        let loaded = session.load(&img, hostdma_pages);
+        let (session, elf) = unsafe { (session(ctx)?, path("elf", elf)?) };
+        let loaded = session.load(&elf, hostmem_size.into());
         // SAFETY: checked not to be null; the caller guarantees the rest.
         unsafe { describe(ctx, loaded.as_ref().ok().map(|loaded| &**loaded)) };
-        loaded?;
-        Ok(true)
-    })
+        loaded?.warnings.iter().for_each(|warning| say("fpspin_load", warning));
+        Ok(())
+    });
 }
 
 /// See `fpspin.h`.
@@ -128,29 +130,29 @@ pub unsafe extern "C" fn fpspin_unload(ctx: *mut Ctx) {
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context, `rs` is null or points to `num_rs` rulesets.
+/// `rs` is null or points to `num_rs` rulesets.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpspin_prog_me(ctx: *mut Ctx, rs: *const Ruleset, num_rs: c_int) -> bool {
-    guarded("fpspin_prog_me", false, || {
+pub unsafe extern "C" fn fpspin_prog_me(rs: *const Ruleset, num_rs: c_int) {
+    guarded_or_exit("fpspin_prog_me", || {
         // SAFETY: guaranteed by the caller.
-        let (session, rs) = unsafe { (session(ctx)?, rulesets(rs, num_rs)?) };
-        session.set_rulesets(rs)?;
-        Ok(true)
-    })
+        let rs = unsafe { rulesets(rs, num_rs)? };
+        let latest = sessions().last().cloned();
+        Ok(latest.ok_or(Error::NoneYet)?.set_rulesets(rs)?)
+    });
 }
 
 /// See `fpspin.h`.
 ///
 /// # Safety
-/// `ctx` is null or points to a context, `rs` is null or points to a ruleset.
+/// `rs` is null or points to a ruleset.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpspin_set_me_ruleset(ctx: *mut Ctx, id: c_int, rs: *const Ruleset) -> bool {
-    guarded("fpspin_set_me_ruleset", false, || {
+pub unsafe extern "C" fn fpspin_set_me_ruleset(ctx_id: c_int, rs: *const Ruleset) {
+    guarded_or_exit("fpspin_set_me_ruleset", || {
         // SAFETY: guaranteed by the caller.
-        let (session, rs) = unsafe { (session(ctx)?, rulesets(rs, 1)?) };
-        rs.into_iter().try_for_each(|ruleset| session.set_ruleset(id, ruleset))?;
-        Ok(true)
-    })
+        let rs = unsafe { rulesets(rs, 1)? };
+        let latest = sessions().iter().rfind(|session| session.ctx_id() == ctx_id).cloned();
+        Ok(latest.ok_or(SessionError::NoContext(ctx_id))?.set_rulesets(rs)?)
+    });
 }
 
 /// Writes a ruleset to the program's memory.
@@ -208,18 +210,18 @@ pub unsafe extern "C" fn fpspin_ruleset_slmp(rs: *mut Ruleset) {
     unsafe { fill("fpspin_ruleset_slmp", rs, Ruleset::SLMP) }
 }
 
-/// Register base that the program sets. The library only returns it; it is never dereferenced.
-static REGS_BASE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// Path of the registers that the program sets. The library only returns it; it is never dereferenced.
+static REGS_BASE: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 /// See `fpspin.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn fpspin_set_regs_base(base: *mut c_void) {
-    REGS_BASE.store(base, Relaxed);
+pub extern "C" fn fpspin_set_regs_base(base: *const c_char) {
+    REGS_BASE.store(base.cast_mut(), Relaxed);
 }
 
 /// See `fpspin.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn fpspin_get_regs_base() -> *mut c_void {
+pub extern "C" fn fpspin_get_regs_base() -> *const c_char {
     REGS_BASE.load(Relaxed)
 }
 
@@ -246,7 +248,7 @@ pub unsafe extern "C" fn fpspin_pop_req(ctx: *mut Ctx, hpu_id: c_int, flag: *mut
         // SAFETY: as above. `flag` is not null, the caller guarantees the rest, and the type has no alignment
         // requirement.
         unsafe {
-            taken.write(asked.dma_id);
+            taken.write(asked.parts.dma_id);
             flag.write_unaligned(asked);
         }
         Ok(payload.cast())
@@ -270,7 +272,7 @@ pub unsafe extern "C" fn fpspin_push_resp(ctx: *mut Ctx, hpu_id: c_int, flag: Fl
         let hpu = hpu(hpu_id)?;
         // SAFETY: `ctx` is not null; the caller guarantees the rest.
         let dma_id = unsafe { (&raw const (*ctx).dma_idx[hpu]).read() };
-        Ok(session.respond(hpu_id, Flag { dma_id, ..flag })?)
+        Ok(session.respond(hpu_id, dma_id, flag.parts.len)?)
     });
 }
 
@@ -299,9 +301,9 @@ pub unsafe extern "C" fn fpspin_get_cycles(ctx: *mut Ctx, id: c_int) -> f64 {
 /// # Safety
 /// `ctx` is null or points to a context.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpspin_get_avg_cycles(ctx: *mut Ctx) -> f64 {
+pub unsafe extern "C" fn fpspin_get_avg_cycles(ctx: *mut Ctx) -> u32 {
     // SAFETY: guaranteed by the caller.
-    guarded("fpspin_get_avg_cycles", 0.0, || Ok(unsafe { session(ctx)? }.counter(0)?.average()))
+    guarded("fpspin_get_avg_cycles", 0, || Ok(unsafe { session(ctx)? }.counter(0)?.whole_average()))
 }
 
 /// See `fpspin.h`.
@@ -319,11 +321,10 @@ pub unsafe extern "C" fn fpspin_clear_counter(ctx: *mut Ctx, id: c_int) {
 /// # Safety
 /// `ctx` is null or points to a context. `src` is null or points to `size` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpspin_write_memory(ctx: *mut Ctx, addr: u32, src: *const c_void, size: usize) -> bool {
-    guarded("fpspin_write_memory", false, || {
+pub unsafe extern "C" fn fpspin_write_memory(ctx: *mut Ctx, addr: u32, src: *mut c_void, size: usize) {
+    guarded_or_exit("fpspin_write_memory", || {
         // SAFETY: guaranteed by the caller.
         let (session, bytes) = unsafe { (session(ctx)?, bytes("src", src, size)?) };
-        session.write_memory(addr, bytes)?;
-        Ok(true)
-    })
+        Ok(session.write_memory(addr, bytes)?)
+    });
 }
