@@ -24,9 +24,9 @@ help: ## list the targets
 deps-build deps-demo deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
-build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin (PROFILE=release|dev)
+build: deps-build ## build spind, spinctl, the tools and the host libraries (PROFILE=release|dev)
 	$(CARGO) build --profile $(PROFILE) --locked --workspace --bins --lib $(if $(filter dev,$(PROFILE)),--examples)
-	deploy/link-libfpspin.sh $(BIN)
+	deploy/link-libraries.sh $(BIN)
 
 handlers: deps-build ## compile the shipped handlers
 	@mkdir -p target/handlers

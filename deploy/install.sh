@@ -10,10 +10,13 @@ put() { install -D -m "$1" "$2" "$3"; }
 for program in spind spinctl; do put 755 "$bin/$program" "$to/bin/$program"; done
 put 755 "$bin/libfpspin.so.2" "$to/lib/libfpspin.so.2"
 ln -sfn libfpspin.so.2 "$to/lib/libfpspin.so"
-put 755 "$bin/libpspin.so" "$to/lib/libpspin.so"
-for library in fpspin pspin; do put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"; done
+for library in pspin pspin-fpspin; do put 755 "$bin/lib$library.so" "$to/lib/lib$library.so"; done
+for library in fpspin pspin pspin-fpspin; do put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"; done
 mkdir -p "$to/include/spin" "$to/lib/spin/handlers"
 cp -r host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
+# Headers of equal names, for another machine.
+mkdir -p "$to/include/spin-fpspin"
+cp -rL host/libpspin-fpspin/include/. "$to/include/spin-fpspin/"
 # spin-cc finds its SDK relative to its own path.
 for folder in sdk compat; do
     rm -rf "$to/lib/spin/$folder"

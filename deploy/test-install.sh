@@ -19,6 +19,13 @@ for _ in $(seq 100); do [ -S "$to/spind.sock" ] && break; sleep 0.1; done
 "$bin/spinctl" --socket "$to/spind.sock" install "$to/opt/spin/lib/spin/handlers/icmp_echo.elf" --rule 'icmp echo' | grep -q 'installed context 3'
 grep -q '^ExecStart=/opt/spin/bin/spind ' "$to/opt/spin/lib/systemd/system/spind.service"
 grep -q '/opt/spin/lib/spin/handlers/' "$to/etc/spin/spind.toml"
+# Host programs find headers and libraries, by the names that are linked and by those that are loaded.
+lib=$to/opt/spin/lib include=$to/opt/spin/include
+cc -I "$include/spin" host/libfpspin/examples/echo.c -o "$to/echo" -L "$lib" -lfpspin -Wl,-rpath,"$lib"
+cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/pspin" -L "$lib" -lpspin -Wl,-rpath,"$lib"
+cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
+said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
+for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
 deploy/playground.sh --help | grep -q '^Usage: deploy/playground.sh'
 if [ "$(id -u)" = 0 ]; then
     said=$(SPIN_BIN=target/debug deploy/playground.sh 'spin-say hello; spin-say 2>&1 || echo "status $?"' 2>"$to/playground.log") || { cat "$to/playground.log"; exit 1; }

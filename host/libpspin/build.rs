@@ -2,5 +2,6 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-check-cfg=cfg(fpspin)");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpspin.so");
 }

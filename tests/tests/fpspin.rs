@@ -5,6 +5,8 @@
 mod common;
 #[path = "fpspin/compat.rs"]
 mod compat;
+#[path = "../published/image.rs"]
+mod images;
 #[path = "fpspin/programs.rs"]
 mod programs;
 #[path = "fpspin/published.rs"]
@@ -77,7 +79,7 @@ fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
 fn link_with_library(command: &mut Command, shared: bool) -> &'static Path {
     let library = built();
     if shared {
-        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/link-libfpspin.sh");
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/link-libraries.sh");
         assert!(Command::new(link).arg(library).status().expect("bash starts").success());
         command.arg("-L").arg(library).arg("-lfpspin").arg(format!("-Wl,-rpath,{}", library.display()));
     } else {

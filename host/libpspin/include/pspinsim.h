@@ -97,6 +97,9 @@ int pspinsim_packet_add(spin_ec_t *ec, uint32_t msgid, uint8_t *pkt_data, size_t
 /* Ends the stream: adding a packet afterwards is an error. */
 int pspinsim_packet_eos(void);
 
+/* Sets the priority of a message queue, as the OSMOSIS extension does. Accepted, not modelled: queues are served round-robin. */
+void pspinsim_set_fmq_prio(uint32_t id, uint8_t prio);
+
 /* Set callbacks; NULL removes one. */
 int pspinsim_cb_set_pkt_out(pkt_out_cb_t cb);
 int pspinsim_cb_set_pcie_slv_write(pcie_slv_write_cb_t cb);

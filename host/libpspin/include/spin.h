@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "spin_hw_conf.h"
 
@@ -19,6 +20,10 @@
 
 /* An address in NIC memory. */
 typedef uint32_t spin_nic_addr_t;
+/* Addresses and sizes of NIC memory, and addresses of the host. */
+typedef uint32_t mem_addr_t;
+typedef uint32_t mem_size_t;
+typedef uint64_t host_addr_t;
 
 /* An execution context, given with each packet. Packets whose fields are all equal have the same context. A handler at address 0 is
  * absent. */
@@ -37,7 +42,7 @@ typedef struct __attribute__((packed)) spin_ec {
     uint32_t scratchpad_size[NUM_CLUSTERS];
 } spin_ec_t;
 
-SPIN_STATIC_ASSERT(sizeof(spin_ec_t) == 76);
+SPIN_STATIC_ASSERT(sizeof(spin_ec_t) == 44 + 8 * NUM_CLUSTERS);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, handler_mem_size) == 4);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, host_mem_addr) == 8);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, host_mem_size) == 16);
@@ -45,7 +50,7 @@ SPIN_STATIC_ASSERT(offsetof(spin_ec_t, hh_addr) == 20);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, ph_addr) == 28);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, th_addr) == 36);
 SPIN_STATIC_ASSERT(offsetof(spin_ec_t, scratchpad_addr) == 44);
-SPIN_STATIC_ASSERT(offsetof(spin_ec_t, scratchpad_size) == 60);
+SPIN_STATIC_ASSERT(offsetof(spin_ec_t, scratchpad_size) == 44 + 4 * NUM_CLUSTERS);
 
 #ifdef __cplusplus
 extern "C" {

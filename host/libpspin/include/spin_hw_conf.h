@@ -15,7 +15,13 @@
 #define L1_CLUSTER_BASE 0x10000000
 #define L1_CLUSTER_STRIDE 0x400000
 #define L1_SIZE 0x100000
-#define L1_PKT_BUFF_SIZE 0x8000 /* packets of a cluster's tasks */
+#define L1_CLUSTER_ACTUAL_MEM_SIZE L1_SIZE
+
+/* Parts of L1: the runtime of PsPIN, and packets of a cluster's tasks. */
+#define L1_RUNTIME_OFFSET 0x400
+#define L1_RUNTIME_SIZE 0x4000
+#define L1_PKT_BUFF_OFFSET 0xd000
+#define L1_PKT_BUFF_SIZE 0x8000
 
 /* The scratchpad area of a cluster begins at this offset in L1. scratchpad_addr of spin_ec_t are offsets in this area. */
 #define L1_SCRATCHPAD_OFFSET 0x15000

@@ -16,7 +16,7 @@ pub const MSGID_WIDTH: u32 = 10;
 /// `PCIE_START_ADDR`.
 pub const PCIE_START: u64 = 0x1000_0000_0000_0000;
 /// Names and values in `spin_hw_conf.h`, for a comparison with the header.
-pub const CONSTANTS: [(&str, u64); 17] = [
+pub const CONSTANTS: [(&str, u64); 21] = [
     ("NUM_CLUSTERS", NUM_CLUSTERS as u64),
     ("NUM_CORES", NUM_CORES as u64),
     ("C_MSGID_WIDTH", MSGID_WIDTH as u64),
@@ -24,6 +24,10 @@ pub const CONSTANTS: [(&str, u64); 17] = [
     ("L1_CLUSTER_BASE", L1_BASE as u64),
     ("L1_CLUSTER_STRIDE", L1_STRIDE as u64),
     ("L1_SIZE", MACHINE.l1_size as u64),
+    ("L1_CLUSTER_ACTUAL_MEM_SIZE", MACHINE.l1_size as u64),
+    ("L1_RUNTIME_OFFSET", 0x400),
+    ("L1_RUNTIME_SIZE", 0x4000),
+    ("L1_PKT_BUFF_OFFSET", (MACHINE.l1_packet_base(0, 0) - L1_BASE) as u64),
     ("L1_PKT_BUFF_SIZE", crate::dispatch::L1_PACKETS as u64),
     ("L1_SCRATCHPAD_SIZE", MACHINE.scratchpad_size() as u64),
     ("L1_SCRATCHPAD_OFFSET", (MACHINE.scratchpad_base(0) - L1_BASE) as u64),

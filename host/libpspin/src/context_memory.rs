@@ -7,8 +7,8 @@ use hpu_vm::memory::{Access, Region, Space, SpaceError};
 use spin_abi::map::{PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_pspin::hpu::memory::{HpuId, TaskMemory, WINDOWS, packet_windows};
 
-use crate::MACHINE;
 use crate::image::Loaded;
+use crate::{CLUSTERS, MACHINE};
 
 /// Memory as one context's tasks see it.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct ContextMemory {
     windows: Arc<Region>,
     handler: (u32, u32),
     /// Offset and size in bytes of the scratchpad in each cluster.
-    scratchpads: [(u32, u32); 4],
+    scratchpads: [(u32, u32); CLUSTERS],
 }
 
 impl ContextMemory {
@@ -29,8 +29,8 @@ impl ContextMemory {
     pub fn new(
         image: Arc<Loaded>,
         handler: (u32, u32),
-        offsets: [u32; 4],
-        sizes: [u32; 4],
+        offsets: [u32; CLUSTERS],
+        sizes: [u32; CLUSTERS],
     ) -> Result<Self, SpaceError> {
         let hpus = MACHINE.clusters * MACHINE.hpus_per_cluster;
         let windows = Region::new((hpus * WINDOWS * PAGE) as usize)?;

@@ -7,9 +7,9 @@ use hpu_vm::memory::SpaceError;
 use spin_pspin::ids::Handler;
 use spin_pspin::mpq::Stage;
 
-use crate::MACHINE;
 use crate::context_memory::ContextMemory;
 use crate::image::{IMAGE_VARIABLE, Loaded};
+use crate::{CLUSTERS, MACHINE};
 
 /// `spin_ec_t`. Addresses of scratchpads are offsets in the clusters' scratchpad areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,16 +36,16 @@ pub struct Ec {
     /// Size of the completion handler in bytes.
     pub th_size: u32,
     /// Offset of the scratchpad in each cluster.
-    pub scratchpad_addr: [u32; 4],
+    pub scratchpad_addr: [u32; CLUSTERS],
     /// Size of the scratchpad in each cluster, in bytes.
-    pub scratchpad_size: [u32; 4],
+    pub scratchpad_size: [u32; CLUSTERS],
 }
 
 const _: () = {
-    assert!(size_of::<Ec>() == 76 && MACHINE.clusters == 4);
+    assert!(size_of::<Ec>() == 44 + 8 * CLUSTERS);
     assert!(offset_of!(Ec, host_mem_addr) == 8 && offset_of!(Ec, hh_addr) == 20);
     assert!(offset_of!(Ec, ph_addr) == 28 && offset_of!(Ec, th_addr) == 36);
-    assert!(offset_of!(Ec, scratchpad_addr) == 44 && offset_of!(Ec, scratchpad_size) == 60);
+    assert!(offset_of!(Ec, scratchpad_addr) == 44 && offset_of!(Ec, scratchpad_size) == 44 + 4 * CLUSTERS);
 };
 
 /// Reason why a context is refused.

@@ -275,6 +275,10 @@ pub extern "C" fn pspinsim_packet_eos() -> c_int {
     outcome("pspinsim_packet_eos", library::packet_eos)
 }
 
+/// Accepts the priority of a queue, which is not modelled.
+#[unsafe(no_mangle)]
+pub const extern "C" fn pspinsim_set_fmq_prio(_id: u32, _prio: u8) {}
+
 /// Sets the callback for sent packets; null for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pspinsim_cb_set_pkt_out(callback: Option<PktOut>) -> c_int {

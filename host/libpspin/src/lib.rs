@@ -40,7 +40,9 @@ pub mod trace;
 
 use spin_abi::map::Machine;
 
-/// The simulated machine: PsPIN's 4 clusters of 8 HPUs.
-pub const MACHINE: Machine = Machine::PSPIN;
+/// The simulated machine: PsPIN's 4 clusters of 8 HPUs. The package `libpspin-fpspin` builds these sources for FPsPIN's.
+pub const MACHINE: Machine = if cfg!(fpspin) { Machine::FPSPIN } else { Machine::PSPIN };
+/// Number of clusters.
+pub const CLUSTERS: usize = MACHINE.clusters as usize;
 /// Maximum packet length in bytes: a packet window.
 pub const MAX_PACKET: usize = spin_abi::map::PACKET_WINDOW as usize;

@@ -6,7 +6,7 @@
 
 use crate::conf::PCIE_START;
 use crate::ec::Ec;
-use crate::{MACHINE, MAX_PACKET};
+use crate::{CLUSTERS, MACHINE, MAX_PACKET};
 
 /// Host memory of a trace's contexts in bytes.
 const HOST_MEM: u32 = 1 << 30;
@@ -122,8 +122,8 @@ fn parse_line(line: usize, text: &[u8]) -> Result<Line, TraceError> {
         ph_size,
         th_addr,
         th_size,
-        scratchpad_addr: [0; 4],
-        scratchpad_size: [MACHINE.scratchpad_size(); 4],
+        scratchpad_addr: [0; CLUSTERS],
+        scratchpad_size: [MACHINE.scratchpad_size(); CLUSTERS],
     };
     Ok(Line { number: line, msgid, ec, len: len as usize, l1_len: l1_len as usize, eom: eom != 0, wait_cycles })
 }

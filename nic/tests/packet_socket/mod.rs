@@ -1,4 +1,5 @@
 //! Sends frames through a packet socket, byte for byte, as tcpreplay and scapy do.
+#![allow(dead_code, reason = "each test file uses its part of this")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

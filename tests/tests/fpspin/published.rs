@@ -6,70 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libspin::Client;
+use libspin::{Abi, Client};
 use spin_testing::bounded;
 use spin_tests::{PATIENCE, Spind};
 
 use super::common::{LINK, Link, NEAR, within};
+use super::images::{self, FORMS, Form, published};
 use super::{Program, all_gone, exchange, folder, link_with_library, spind, udp};
-
-/// How an image is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// By spin-cc with this compiler.
-    SpinCc(&'static str),
-    /// By gcc with link-time optimisation, and upstream's section placement.
-    Upstream,
-}
-
-const FORMS: [Form; 3] = [Form::SpinCc("clang"), Form::SpinCc("gcc"), Form::Upstream];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace")
-}
-
-fn published(name: &str) -> PathBuf {
-    root().join("tests/published").join(name)
-}
 
 /// Compiles handlers in a form.
 fn image(name: &str, form: Form, defines: &[&str], to: &Path) -> PathBuf {
-    let source = published("fpspin").join(name).with_extension("c");
-    let image = to.join(format!("{name}{}.elf", defines.len()));
-    match form {
-        Form::SpinCc(compiler) => {
-            let options = [&["--abi", "fpspin", "--compiler", compiler][..], defines].concat();
-            fs::write(&image, spin_handlers::try_build(&[&source], &options).expect("it compiles")).expect("written");
-        }
-        Form::Upstream => upstream(&source, defines, &image),
-    }
-    image
-}
-
-/// Compiles and links as the published Makefiles do.
-fn upstream(source: &Path, defines: &[&str], to: &Path) {
-    let target = ["-march=rv32imac_zicsr", "-mabi=ilp32"];
-    let compiler = "riscv64-unknown-elf-gcc";
-    let libgcc = Command::new(compiler).args(["-march=rv32imac", "-mabi=ilp32", "-print-libgcc-file-name"]).output();
-    let libgcc = String::from_utf8(libgcc.expect("gcc for RISC-V").stdout).expect("a path");
-    let handlers = root().join("handlers");
-    let own = ["host_data", "libc", "printf", "division"].map(|name| format!("compat/lib/{name}.c"));
-    let output = Command::new(compiler)
-        .current_dir(&handlers)
-        .args(target)
-        .args(["-O3", "-flto", "-ffreestanding", "-fno-builtin", "-nostdlib", "-nostartfiles", "-msmall-data-limit=64"])
-        .args(["-w", "-DSPIN_ABI_FPSPIN", "-I", "compat/include", "-I", "sdk/include", "-idirafter", "compat/libc"])
-        .args(["-Wl,--defsym=handler_base=0x1c0c0000", "-Wl,--undefined=main", "-T", "tests/compat/original.ld"])
-        .args(defines)
-        .args([source, &published("runtime.c")])
-        .args(own)
-        .args(["sdk/lib/string.c", "tests/compat/original.S", libgcc.trim(), "-o"])
-        .arg(to)
-        .output()
-        .expect("gcc for RISC-V");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let symbols = Command::new("riscv64-unknown-elf-nm").arg(to).output().expect("nm for RISC-V");
-    assert!(!String::from_utf8_lossy(&symbols.stdout).contains("init_handlers"), "nothing is left of it");
+    images::image(Abi::Fpspin, name, form, defines, to)
 }
 
 /// Compiles a host program.

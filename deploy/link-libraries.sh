@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Links libfpspin.so.2, with versioned symbols, from libfpspin.a: cargo cannot give a shared library symbol versions.
-# Usage: deploy/link-libfpspin.sh FOLDER (of libfpspin.a)
+# Completes the host libraries in a folder of cargo's products. It links libfpspin.so.2 from libfpspin.a, since cargo cannot give a shared
+# library symbol versions, and gives libpspin-fpspin the name that cargo cannot give it.
+# Usage: deploy/link-libraries.sh FOLDER
 set -euo pipefail
-[ $# -eq 1 ] || { echo "usage: deploy/link-libfpspin.sh FOLDER" >&2; exit 2; }
+[ $# -eq 1 ] || { echo "usage: deploy/link-libraries.sh FOLDER" >&2; exit 2; }
 to=$1 source=$(dirname "${BASH_SOURCE[0]}")/../host/libfpspin
 archive=$to/libfpspin.a library=$to/libfpspin.so.2
 # Several tests may ask at once.
-exec 9>"$to/.libfpspin.lock"
+exec 9>"$to/.libraries.lock"
 flock 9
 for input in "$archive" "$source/fpspin.map" "$source/src/loaded_as.c" "${BASH_SOURCE[0]}"; do
     if [ "$input" -nt "$library" ]; then
@@ -18,3 +19,4 @@ for input in "$archive" "$source/fpspin.map" "$source/src/loaded_as.c" "${BASH_S
     fi
 done
 ln -sfn libfpspin.so.2 "$to/libfpspin.so"
+for kind in so a; do ln -sfn "libpspin_fpspin.$kind" "$to/libpspin-fpspin.$kind"; done

@@ -1,0 +1,1 @@
+../../libpspin/include/spin.h

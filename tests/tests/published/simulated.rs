@@ -1,0 +1,104 @@
+//! Whole runs of the drivers, linked with libpspin and with libpspin-fpspin.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use libspin::Abi;
+use spin_tests::built;
+
+use super::images::{FORMS, Form, image, published};
+
+/// Compiles the drivers for a library.
+fn drivers(abi: Abi, to: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace");
+    let (library, define) = match abi {
+        Abi::Fpspin => ("pspin-fpspin", "-DSPIN_ABI_FPSPIN"),
+        Abi::Pspin | Abi::Wire => ("pspin", "-DSPIN_ABI_PSPIN"),
+    };
+    let folder = built();
+    assert!(Command::new(root.join("deploy/link-libraries.sh")).arg(folder).status().expect("bash starts").success());
+    let program = to.join("examples");
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=gnu11", "-O1", "-Wall", "-Werror", define])
+        .args((abi == Abi::Fpspin).then_some("-DENTRIES=16384"));
+    // The drivers include headers of handlers too.
+    command.arg("-I").arg(root.join("handlers/compat/include"));
+    command.arg("-I").arg(root.join(format!("host/lib{library}/include"))).arg("-I").arg(published("pspin/driver"));
+    command.args(["gdriver.c", "examples.c"].map(|name| published("pspin/driver").join(name))).arg("-o").arg(&program);
+    command.arg("-L").arg(folder).arg(format!("-l{library}")).arg(format!("-Wl,-rpath,{}", folder.display()));
+    let output = command.output().expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn run(drivers: &Path, name: &str, image: &Path, options: &[&str]) -> Output {
+    Command::new(drivers).arg(name).arg(image).args(options).output().expect("it starts")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Names of examples, with options of the driver and the exit status of success.
+const EXAMPLES: [(&str, &[&str], i32); 13] = [
+    ("empty", &["-m", "4"], 0),
+    ("ping_pong", &["-m", "8", "-s", "512"], 0),
+    ("copy_to_host", &[], 0),
+    ("copy_from_host", &["-m", "4", "-s", "300"], 0),
+    ("host_direct", &["-m", "8", "-s", "64", "-d", "0"], 0),
+    ("aggregate", &["-m", "8"], 0),
+    ("reduce", &["-m", "8", "-d", "0", "-l", "0"], 0),
+    ("aggregate_and_reduce", &["-m", "8"], 0),
+    ("histogram", &["-m", "8", "-p", "20", "-s", "1500"], 0),
+    ("filtering", &["-p", "100", "-s", "64"], 0),
+    ("synthetic", &["-t"], 1),
+    ("perceptron", &["-p", "200", "-s", "128", "-d", "0"], 0),
+    ("out_of_order", &["-s", "64", "-d", "0"], 1),
+];
+
+/// A trace of two sources, with a wait and a packet of neither.
+const TRACE: &str =
+    "2 6 512\n0 1 128 10 1 0\n1 0 512 0 2 1\n0 1 0 500 0 0\n0 1 200 0 1 1\n1 0 64 0 3 1\n7 0 64 0 4 1\n";
+
+#[test]
+fn pspins_examples_give_their_results() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let drivers = drivers(Abi::Pspin, folder.path());
+    let trace = folder.path().join("trace");
+    fs::write(&trace, TRACE).expect("written");
+    for form in FORMS {
+        for (name, options, status) in EXAMPLES {
+            let image = image(Abi::Pspin, name, form, &[], folder.path());
+            let trace = (options == ["-t"]).then_some(trace.to_str().expect("UTF-8"));
+            let output = run(&drivers, name, &image, &[options, trace.as_slice()].concat());
+            assert_eq!(output.status.code(), Some(status), "{name}, {form:?}: {}", text(&output));
+            let said = String::from_utf8_lossy(&output.stderr);
+            // Only the driver of `empty` says anything wrong: it names functions that do not exist.
+            assert_eq!(said.is_empty(), name != "empty", "{name}, {form:?}: {said}");
+            assert!(!text(&output).contains("Faults"), "{name}, {form:?}: {}", text(&output));
+        }
+        // The published driver of filtering gives a table of 1 MiB to a context of 512 KiB, and ends by its own assertion.
+        let image = image(Abi::Pspin, "filtering", form, &[], folder.path());
+        let output = run(&drivers, "filtering_published", &image, &[]);
+        assert!(output.status.code().is_none() && text(&output).contains("l2_img_size <= HANDLER_MEM_SIZE"));
+    }
+}
+
+/// FPsPIN's layout of the simulation: two clusters, less memory.
+#[test]
+fn examples_run_on_fpspins_machine() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let drivers = drivers(Abi::Fpspin, folder.path());
+    for form in [Form::SpinCc("gcc"), Form::Upstream] {
+        for (name, options, status) in EXAMPLES {
+            if !["copy_to_host", "copy_from_host", "host_direct", "filtering", "out_of_order"].contains(&name) {
+                continue;
+            }
+            let image = image(Abi::Fpspin, name, form, &["-DENTRIES=16384"], folder.path());
+            let output = run(&drivers, name, &image, options);
+            assert_eq!(output.status.code(), Some(status), "{name}, {form:?}: {}", text(&output));
+        }
+    }
+}
