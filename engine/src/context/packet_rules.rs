@@ -14,62 +14,79 @@ pub(crate) struct PacketRules {
     pub(crate) slot: Slot,
     /// The number of HERs above which the `--full` policy applies.
     pub(crate) soft_limit: u32,
-    kind: PacketKind,
+    header: bool,
+    completion: bool,
+    /// Packet mode: no packet ends a message, so each is a task of its own. `None`: packets belong to messages.
+    single: Option<FlowNumber>,
 }
 
-/// The relation of a context's packets to messages.
+/// The flow number of a packet in packet mode.
 #[derive(Clone, Copy)]
-enum PacketKind {
-    /// Packets belong to messages with these handlers.
-    Message { header: bool, completion: bool },
-    /// Packet mode: no packet ends a message, so each is a task of its own.
-    Single {
-        /// Whether the flow is the message id of FPsPIN's keys, or else the key's hash.
-        fpspin: bool,
-    },
+enum FlowNumber {
+    KeyHash,
+    /// The message id of FPsPIN's keys.
+    MessageId,
 }
 
 impl PacketRules {
     /// The rules of a context. It must not be replacing another one.
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
-        let kind = if context.matching.is_per_packet() {
-            PacketKind::Single { fpspin: context.matching.entry.key.is_fpspin() }
-        } else {
-            let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-            PacketKind::Message { header, completion }
-        };
-        Self { slot, soft_limit: context.share.soft_limit, kind }
+        let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
+        let number = if context.matching.entry.key.is_fpspin() { FlowNumber::MessageId } else { FlowNumber::KeyHash };
+        let single = context.matching.is_per_packet().then_some(number);
+        Self { slot, soft_limit: context.share.soft_limit, header, completion, single }
     }
 
     /// Whether packets belong to messages, and the context has no handler but the payload handler.
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
-        matches!(self.kind, PacketKind::Message { header: false, completion: false })
+        !self.header && !self.completion
     }
 
     /// Whether the context is in packet mode.
     #[inline]
     pub(crate) const fn is_per_packet(&self) -> bool {
-        matches!(self.kind, PacketKind::Single { .. })
+        self.single.is_some()
     }
 
     /// The parameters that a message latches from its first packet, or those of a single packet.
     #[inline]
     pub(crate) fn params(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
-        // The number of clusters is small.
-        let (slot, home) = (self.slot, home(clusters, key) as u16);
-        match self.kind {
-            PacketKind::Message { header, completion } => {
-                let context = MessageRef { slot, home, flow: None, message };
-                MessageParams { context, header, completion, per_packet: false }
-            }
-            PacketKind::Single { fpspin } => {
-                let flow = if fpspin { key.first_byte() } else { key.hash() as u8 };
-                let context = MessageRef { slot, home, flow: Some(flow), message };
-                MessageParams { per_packet: true, ..MessageParams::payload_only(context) }
-            }
+        if self.is_per_packet() {
+            self.single_params(clusters, key, message)
+        } else {
+            self.message_params(clusters, key, message)
         }
+    }
+
+    /// The parameters that a message latches from its first packet.
+    #[inline]
+    pub(crate) fn message_params(
+        &self,
+        clusters: &Range<u32>,
+        key: &MessageKey,
+        message: u64,
+    ) -> MessageParams<MessageRef> {
+        // The number of clusters is small.
+        let context = MessageRef { slot: self.slot, home: home(clusters, key) as u16, flow: None, message };
+        MessageParams { context, header: self.header, completion: self.completion, per_packet: false }
+    }
+
+    /// The parameters of a packet in packet mode.
+    #[inline]
+    pub(crate) fn single_params(
+        &self,
+        clusters: &Range<u32>,
+        key: &MessageKey,
+        message: u64,
+    ) -> MessageParams<MessageRef> {
+        let flow = match self.single {
+            Some(FlowNumber::MessageId) => key.first_byte(),
+            _ => key.hash() as u8,
+        };
+        let context = MessageRef { slot: self.slot, home: home(clusters, key) as u16, flow: Some(flow), message };
+        MessageParams { per_packet: true, ..MessageParams::payload_only(context) }
     }
 }
 

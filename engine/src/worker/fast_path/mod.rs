@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
+use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
 use crate::context::packet_rules::{PacketRules, home};
@@ -23,7 +24,7 @@ use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
-use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
 
 /// Bytes of each packet that the tasks of a full batch may copy without evicting prefetched message state from the cache.
 const SHORT_PACKET: usize = 128;
@@ -44,7 +45,12 @@ pub(crate) fn run_fast_path(
     let Some(handler) = fast_handler(core, inbound, slot) else { return (progress, left_over) };
     let mut next = inbound.next().map(|found| home(&core.clusters, &found.key));
     while let Some(cluster) = next {
-        let rest = run_on_cluster(core, runner, inbound, (slot, handler, cluster), most, now, &mut progress);
+        let on_cluster = (slot, handler, cluster);
+        let rest = if core.contexts.get(slot).matching.is_per_packet() {
+            run_on_cluster::<true>(core, runner, inbound, on_cluster, most, now, &mut progress)
+        } else {
+            run_on_cluster::<false>(core, runner, inbound, on_cluster, most, now, &mut progress)
+        };
         next = None;
         match rest {
             BatchExit::None => {}
@@ -70,8 +76,9 @@ fn fast_handler(core: &mut Core, inbound: &RxBatch, slot: Slot) -> Option<Handle
     context.handler(Stage::Payload).filter(|_| in_a_row)
 }
 
-/// Runs the handler on one cluster, up to a packet of another cluster.
-fn run_on_cluster(
+/// Runs the handler on one cluster, up to a packet of another cluster. `SINGLE`: the context is in packet mode. Each mode has its own code,
+/// so that neither costs the other time.
+fn run_on_cluster<const SINGLE: bool>(
     core: &mut Core,
     runner: &TaskRunner,
     inbound: &mut RxBatch,
@@ -92,7 +99,8 @@ fn run_on_cluster(
     let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
     let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
     let own = &mut telemetry.counts;
-    let path = FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, packet_queues, now, cursor };
+    let path: FastPath<'_, SINGLE> =
+        FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, packet_queues, now, cursor };
     let outbound = &mut egress.outbound;
     let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
     // With few buffers left, frames are released after each task: the NIC may need them before the batch ends.
@@ -121,8 +129,8 @@ fn run_on_cluster(
 }
 
 /// Packets of a batch that need not wait, as tasks of the payload handler.
-struct FastPathSource<'e> {
-    path: FastPath<'e>,
+struct FastPathSource<'e, const SINGLE: bool> {
+    path: FastPath<'e, SINGLE>,
     cluster: u32,
     verdicts: bool,
     /// Whether the end of every task is examined.
@@ -133,7 +141,7 @@ struct FastPathSource<'e> {
     rest: BatchExit,
 }
 
-impl TaskSource for FastPathSource<'_> {
+impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
     type Taken = FastPacket;
 
     #[inline(always)]
@@ -162,7 +170,7 @@ impl TaskSource for FastPathSource<'_> {
 
     #[inline(always)]
     fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
-        TaskIdentity { flow: packet.flow, message: packet.message }
+        TaskIdentity { flow: if SINGLE { packet.flow } else { packet.mpq.0 }, message: packet.message }
     }
 
     #[inline(always)]
@@ -195,7 +203,7 @@ impl TaskSource for FastPathSource<'_> {
     }
 }
 
-impl FastPathSource<'_> {
+impl<const SINGLE: bool> FastPathSource<'_, SINGLE> {
     /// Takes a packet that is not eligible for the fast path. Returns whether the batch continues.
     #[inline(never)]
     fn take(&mut self, other: SlowReason, spent: &mut Vec<Frame>) -> bool {
@@ -229,7 +237,7 @@ struct BatchCursor {
 }
 
 /// The parts of a worker that the fast path needs.
-struct FastPath<'e> {
+struct FastPath<'e, const SINGLE: bool> {
     inbound: &'e mut RxBatch,
     clusters: &'e Range<u32>,
     messages: &'e mut Messages,
@@ -243,7 +251,7 @@ struct FastPath<'e> {
     cursor: BatchCursor,
 }
 
-impl FastPath<'_> {
+impl<const SINGLE: bool> FastPath<'_, SINGLE> {
     /// Prefetches the packet of a task that runs soon. Prefetches its message again if copies since the batch arrived may have
     /// evicted it from the cache.
     #[inline]
@@ -270,7 +278,7 @@ impl FastPath<'_> {
         }
         let place = self.cursor.at - 1;
         let entry @ &MatchEntry { owner, end_of_message, first, .. } = self.inbound.found().entry(place);
-        if self.rules.is_per_packet() {
+        if SINGLE {
             return Some(if owner == self.rules.slot { self.single() } else { None });
         }
         let (head, rest) = (entry.head(), || self.inbound.found().rest(place));
@@ -288,7 +296,7 @@ impl FastPath<'_> {
         let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.cursor.at - 1);
-        let message = self.rules.params(self.clusters, key, *self.admitted).context;
+        let message = self.rules.message_params(self.clusters, key, *self.admitted).context;
         Some(FastPacket::of(mpq, &message, MessagePosition::Only))
     }
 
@@ -296,13 +304,23 @@ impl FastPath<'_> {
     #[inline(always)]
     fn single(&mut self) -> Option<FastPacket> {
         let key = &self.inbound.found().key(self.cursor.at - 1);
-        let message = self.rules.params(self.clusters, key, *self.admitted + 1).context;
+        let message = self.rules.single_params(self.clusters, key, *self.admitted + 1).context;
         let mpq = self.packet_queue(&message);
         if self.mpqs.has_hers(mpq) {
             return None;
         }
         *self.admitted += 1;
         Some(FastPacket::of(mpq, &message, MessagePosition::Open))
+    }
+
+    /// The parameters of a message that begins, or of a single packet.
+    #[inline]
+    fn params(&self, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
+        if SINGLE {
+            self.rules.single_params(self.clusters, key, message)
+        } else {
+            self.rules.message_params(self.clusters, key, message)
+        }
     }
 
     /// The queue of a packet in packet mode.
@@ -321,8 +339,8 @@ impl FastPath<'_> {
         if owner != slot {
             return if owner == Slot::NOBODY { Decision::Slow(SlowReason::Foreign) } else { Decision::Nothing };
         }
-        if self.rules.is_per_packet() {
-            let mpq = self.packet_queue(&self.rules.params(self.clusters, key, 0).context);
+        if SINGLE {
+            let mpq = self.packet_queue(&self.params(key, 0).context);
             let fits = self.mpqs.held(slot.0) < self.rules.soft_limit && self.mpqs.accepts(mpq);
             return Decision::Slow(if fits { SlowReason::Waits(mpq) } else { SlowReason::Questionable });
         }
@@ -338,7 +356,7 @@ impl FastPath<'_> {
         let Some(mpq) = mpq else { return Decision::Slow(SlowReason::Questionable) };
         let params = || {
             *self.admitted += 1;
-            self.rules.params(self.clusters, key, *self.admitted)
+            self.rules.message_params(self.clusters, key, *self.admitted)
         };
         if let Some(message) = self.mpqs.try_inline(mpq, end_of_message, params) {
             return Decision::Fast(FastPacket::of(mpq, &message, MessagePosition::of(end_of_message)));
@@ -367,7 +385,7 @@ impl FastPath<'_> {
             SlowReason::Waits(mpq) => {
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
-                let params = self.rules.params(self.clusters, &key, *self.admitted);
+                let params = self.params(&key, *self.admitted);
                 let packet = Packet::new(frame, self.now.timestamp);
                 self.mpqs.put(mpq, Her { params, end_of_message, packet });
                 self.cursor.queued += 1;
@@ -422,13 +440,13 @@ impl FastPath<'_> {
     #[cold]
     fn hold(&mut self, mpq: MpqId, place: MessagePosition) -> MessageRef {
         let key = &self.inbound.taken().key;
-        let params = self.rules.params(self.clusters, key, *self.admitted);
+        let params = self.params(key, *self.admitted);
         if place == MessagePosition::Only {
             let begun = self.messages.begin(self.rules.slot, key, self.now.time);
             let passes = self.mpqs.try_inline(mpq, true, || params);
             debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
         }
-        if self.rules.is_per_packet() {
+        if SINGLE {
             // The queue may not have been used before.
             self.mpqs.try_inline(mpq, false, || params);
             self.mpqs.begin_inline(mpq, false);
