@@ -5,26 +5,44 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::common::within;
 
-/// Sends one frame on an interface of a namespace.
-pub fn send(namespace: &str, interface: &str, frame: &[u8]) {
-    let name = std::ffi::CString::new(interface).expect("no zero byte");
-    let sent = within(namespace, || {
-        // SAFETY: a zero-terminated string, which lives during the call.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: no pointers are passed.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: a new descriptor, which nothing else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+/// A packet socket on an interface.
+pub struct PacketSocket {
+    socket: OwnedFd,
+    index: u32,
+}
+
+impl PacketSocket {
+    /// Opens a socket on an interface of a namespace.
+    pub fn open(namespace: &str, interface: &str) -> Self {
+        let name = std::ffi::CString::new(interface).expect("no zero byte");
+        within(namespace, || {
+            // SAFETY: a zero-terminated string, which lives during the call.
+            let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+            // SAFETY: no pointers are passed.
+            let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: a new descriptor, which nothing else owns.
+            Self { socket: unsafe { OwnedFd::from_raw_fd(fd) }, index }
+        })
+    }
+
+    /// Sends a frame. Returns whether the interface took it.
+    pub fn send(&self, frame: &[u8]) -> bool {
         // SAFETY: integers and arrays of integers, for which zero is a valid value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = index as i32;
+        address.sll_ifindex = self.index as i32;
         let (to, len) = (std::ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as u32);
         // SAFETY: the bytes of the frame and the address are readable for the given lengths.
-        unsafe { libc::sendto(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0, to, len) }
-    });
-    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+        let sent = unsafe { libc::sendto(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0, to, len) };
+        sent == frame.len() as isize
+    }
+}
+
+/// Sends one frame on an interface of a namespace.
+pub fn send(namespace: &str, interface: &str, frame: &[u8]) {
+    let sent = PacketSocket::open(namespace, interface).send(frame);
+    assert!(sent, "{}", std::io::Error::last_os_error());
 }
 
 /// Number of frames that an interface has received.
