@@ -27,7 +27,7 @@ pub enum Cause {
     StoreAccess = 7,
     /// `ecall` with a number the ABI does not define.
     UnknownEcall = 8,
-    /// The handler exceeded its context's limit.
+    /// The handler exceeded its context's time limit.
     Watchdog = 24,
     /// Access to a device register with wrong width, direction or offset.
     DeviceAccess = 25,
@@ -35,11 +35,13 @@ pub enum Cause {
     Reported = 26,
     /// Access below the handler's stack window.
     StackOverflow = 27,
+    /// The handler exceeded its context's instruction limit.
+    InstructionLimit = 28,
 }
 
 impl Cause {
     /// All causes, in the order of their codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::InstructionMisaligned,
         Self::InstructionAccess,
         Self::IllegalInstruction,
@@ -53,12 +55,19 @@ impl Cause {
         Self::DeviceAccess,
         Self::Reported,
         Self::StackOverflow,
+        Self::InstructionLimit,
     ];
 
     /// Code in the error register and in the context's event ring.
     #[must_use]
     pub const fn code(self) -> u32 {
         self as u32
+    }
+
+    /// Whether a limit of the context ended the handler.
+    #[must_use]
+    pub const fn is_limit(self) -> bool {
+        matches!(self, Self::Watchdog | Self::InstructionLimit)
     }
 
     /// Description for users.
@@ -74,10 +83,11 @@ impl Cause {
             Self::StoreMisaligned => "misaligned atomic",
             Self::StoreAccess => "store outside its memory",
             Self::UnknownEcall => "unknown ecall",
-            Self::Watchdog => "ran over its time or instruction limit",
+            Self::Watchdog => "ran over its time limit",
             Self::DeviceAccess => "bad device access",
             Self::Reported => "error reported by the handler",
             Self::StackOverflow => "stack overflow",
+            Self::InstructionLimit => "ran over its instruction limit",
         }
     }
 }

@@ -536,7 +536,7 @@ fn commands_count_against_the_limit(kind: Kind) {
     // A send counts as more than 1000 instructions.
     let sent = lab.exchange(&[udp(1, b"go")]).len();
     assert!((50..100).contains(&sent), "{sent} frames");
-    assert_eq!(lab.faults(id)[0].fault.cause, Cause::Watchdog);
+    assert_eq!(lab.faults(id)[0].fault.cause, Cause::InstructionLimit);
     let mut lab = Lab::new(kind);
     lab.install_with("command_loop", limited(65536));
     lab.exchange(&[udp(1, b"go")]);

@@ -43,7 +43,7 @@ enum Stop {
 /// Executes from `hart.pc` until the task ends, at most `limit` instructions, reduced by the
 /// [charges](Device::take_charge) of `device`.
 ///
-/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::Watchdog`], and a call with a
+/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::InstructionLimit`], and a call with a
 /// new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks, unless `device`
 /// does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
@@ -70,7 +70,7 @@ pub(crate) fn run_slice<D: Device>(
         // The return address is never in the table, so the common way pays nothing for it.
         let Some(decoded) = code.fetch(pc) else { return fetch_fault(pc, code) };
         if core.left == 0 {
-            return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
+            return Exit::Fault(Fault { cause: Cause::InstructionLimit, pc, address: 0 });
         }
         core.left -= 1;
         match core.execute(decoded) {

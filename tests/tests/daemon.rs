@@ -168,7 +168,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     let stats = spind.ctl_ok(&["stats"]);
     for text in [
         "fault in payload handler: jump outside the code (pc 0x00002000, address 0x00002000) in payload_handler",
-        "fault in payload handler: ran over its time or instruction limit (pc 0x1d00",
+        "fault in payload handler: ran over its time limit (pc 0x1d00",
         "fault in payload handler: store outside its memory (pc 0x1d00",
         " in payload_handler+0x",
         " (illegal.c:",
@@ -183,6 +183,35 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     spind.wait_for_log("fault 10 in payload handler: store outside its memory (pc 0x1d00");
     assert_eq!(spind.logged.matches("fault 1 in payload handler").count(), 4, "{}", spind.logged);
     assert_eq!(spind.logged.matches("handler: store outside").count(), 2, "{}", spind.logged);
+}
+
+#[test]
+fn a_panic_in_rust_names_its_file_and_line_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = "#![no_std]
+        use spin_handler::{Task, handlers};
+        handlers! { payload: look }
+        fn look(task: &mut Task<'_>) {
+            let packet = task.packet();
+            assert!(packet[42] != b'!', \"not this one\");
+        }";
+    fs::write(path("look.rs"), text).unwrap();
+    let mut compiler = Command::new(spin_handlers::folder().join("sdk/bin/spin-rustc"));
+    let compiled = compiler.arg(path("look.rs")).arg("-o").arg(path("look.elf")).output().unwrap();
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    if said.contains("no core for RISC-V") {
+        spin_testing::skip(&format!("handlers in Rust: {said}"));
+        return;
+    }
+    assert!(compiled.status.success(), "{said}");
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 1"), &fs::read(path("look.elf")).unwrap()).unwrap();
+    client.replay(&capture(&[udp(1, b"!")])).unwrap();
+    spind.wait_for_log("look.rs:6");
+    assert!(spind.logged.contains("panicked at "), "{}", spind.logged);
+    spind.wait_for_log("error 6 reported by the handler");
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl TaskRunner {
             Exit::Returned if core.contexts.get(task.context.slot).run.verdicts => self.apply_verdict(core, task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => {
-                core.sched.timed_out |= fault.cause == Cause::Watchdog;
+                core.sched.timed_out |= fault.cause.is_limit();
                 self.note_fault(core, flow, task.stage, task.context, hpu, fault);
             }
         }

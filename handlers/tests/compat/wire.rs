@@ -104,3 +104,15 @@ fn fpspin_handlers_know_two_clusters() {
     let refused = lab.try_install(&image, install, ROOT).unwrap_err().to_string();
     assert!(refused.contains("run spind --preset fpspin"), "{refused}");
 }
+
+#[test]
+fn an_image_is_installed_for_the_abi_that_it_was_built_for() {
+    for (built, asked) in [(PSPIN, FPSPIN), (FPSPIN, PSPIN)] {
+        let image = build(built, "clang", "falls.c", &[]);
+        let mut lab = FPSPIN.lab(Kind::Jit);
+        let refused = lab.try_install(&image, asked.install(), ROOT).unwrap_err().to_string();
+        let told =
+            format!("it was built for abi {} (spin-cc --abi), and is to be installed for {}", built.abi, asked.abi);
+        assert!(refused.contains(&told), "{refused}");
+    }
+}

@@ -151,7 +151,7 @@ impl Runner {
             hpu.abandon();
             hpu.pc()
         });
-        Fault { cause: Cause::Watchdog, pc, address: 0 }
+        Fault { cause: Cause::InstructionLimit, pc, address: 0 }
     }
 
     /// Describes a handler that was ended, as a sentence.

@@ -70,11 +70,11 @@ fn a_return_ends_the_task_and_counts() {
 fn the_limit_stops_before_the_instruction_too_many() {
     let looped = [Inst::new(Op::Addi).rd(A0).rs1(A0).imm(1), Inst::new(Op::Jal).imm(-4)];
     let mut task = Task::new(&[]);
-    assert_eq!(task.run_with(&looped, &mut NoDevice, 7), fault(Cause::Watchdog, CODE + 4, 0));
+    assert_eq!(task.run_with(&looped, &mut NoDevice, 7), fault(Cause::InstructionLimit, CODE + 4, 0));
     assert_eq!((task.hart.get(A0), task.hart.retired()), (4, 7));
     // It goes on where it stopped.
-    assert_eq!(task.run_with(&looped, &mut NoDevice, 1), fault(Cause::Watchdog, CODE, 0));
-    assert_eq!(task.run_with(&looped, &mut NoDevice, 0), fault(Cause::Watchdog, CODE, 0));
+    assert_eq!(task.run_with(&looped, &mut NoDevice, 1), fault(Cause::InstructionLimit, CODE, 0));
+    assert_eq!(task.run_with(&looped, &mut NoDevice, 0), fault(Cause::InstructionLimit, CODE, 0));
     // A task that returns with its last instruction is in time.
     let mut task = Task::new(&[]);
     assert_eq!(task.run_with(&[RET], &mut NoDevice, 1), Exit::Returned);

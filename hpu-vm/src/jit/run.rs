@@ -603,9 +603,11 @@ fn interpret<D: Device>(state: &mut State, code: &Code, view: &mut View<'_>, dev
         let Charged { charge, ended, .. } = charged;
         state.limit = state.limit.saturating_sub(charge);
         match exit {
-            Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) if !ended => {
-                let over = state.limit <= state.hart.retired() || state.wanted.ends();
-                if over {
+            Exit::Fault(Fault { cause: Cause::InstructionLimit, pc, .. }) if !ended => {
+                if state.limit <= state.hart.retired() {
+                    return Exit::Fault(Fault { cause: Cause::InstructionLimit, pc, address: 0 });
+                }
+                if state.wanted.ends() {
                     return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
                 }
                 if state.wanted.leaves() {

@@ -132,7 +132,7 @@ fn compare<E: Engine>(engine: &mut E, seed: u64, totals: &mut Totals) -> Result<
 
 /// Whether the number of instructions executed decided anything.
 fn depends_on_count(program: &Program, outcome: &Outcome) -> bool {
-    if matches!(outcome.exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog) {
+    if matches!(outcome.exit, Exit::Fault(fault) if fault.cause.is_limit()) {
         return true;
     }
     let mut reads = false;

@@ -79,7 +79,7 @@ impl<F: FnMut(&Program, &Hart, &mut Hart)> Engine for Steps<F> {
                 break exit;
             }
             (self.observe)(program, &before, &mut hart);
-            if !matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog) {
+            if !matches!(exit, Exit::Fault(fault) if fault.cause == Cause::InstructionLimit) {
                 break exit;
             }
             let executed = hart.retired() - before.retired();

@@ -25,7 +25,7 @@ pub fn compare<E: Engine>(engine: &mut E, seed: u64) -> Result<bool, String> {
     let outcome = engine.run(&program);
     match outcome.exit {
         Exit::Finished => {}
-        Exit::Fault(fault) if fault.cause == spin_abi::fault::Cause::Watchdog => return Ok(false),
+        Exit::Fault(fault) if fault.cause.is_limit() => return Ok(false),
         other => return Err(format!("seed {seed}: {} {other:x?}\n{}", exit_name(other), program.disassembly(&[]))),
     }
     let writable = outcome.blocks.iter().filter(|block| block.kind != RegionKind::Code);

@@ -117,7 +117,7 @@ pub const OUTCOMES: [(&str, Lie); 5] = [
     }),
     ("a limit stops an instruction late", |outcome| {
         if let (Exit::Fault(fault), Some(retired)) = (outcome.exit, &mut outcome.retired)
-            && fault.cause == Cause::Watchdog
+            && fault.cause == Cause::InstructionLimit
         {
             *retired += 1;
         }

@@ -110,7 +110,7 @@ pub fn all(attacks: &[Attack]) -> Vec<Tried> {
             let expected = attempt(attack, way, &executor, &mut canaries);
             rows.push(row(attack, way, &expected, None, &canaries));
             // Which instruction the clock would end it at is for the clock to say.
-            let endless = matches!(expected.exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog);
+            let endless = matches!(expected.exit, Exit::Fault(fault) if fault.cause.is_limit());
             for way in Way::translated(checks).filter(|way| way.counts() || !endless) {
                 let outcome = attempt(attack, way, &executor, &mut canaries);
                 rows.push(row(attack, way, &outcome, Some(&expected), &canaries));

@@ -11,7 +11,7 @@ use crate::guest::{CODE, FOREIGN, MACHINE, OWN};
 const NOWHERE: Ends = Ends::Fault(Cause::InstructionAccess);
 const ILLEGAL: Ends = Ends::Fault(Cause::IllegalInstruction);
 const OVERFLOW: Ends = Ends::Fault(Cause::StackOverflow);
-const ENDLESS: Ends = Ends::Fault(Cause::Watchdog);
+const ENDLESS: Ends = Ends::Fault(Cause::InstructionLimit);
 
 /// Adds a jump to the address in a2.
 type Jump = fn(Assembly) -> Assembly;

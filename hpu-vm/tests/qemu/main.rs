@@ -137,7 +137,7 @@ fn compare(name: &str, program: &Program, coverage: &mut Coverage) {
         let exit = run(&mut hart, image.code(), &mut view, &mut linux, 1);
         coverage.count(image.code(), now.pc, hart.pc);
         match exit {
-            Exit::Fault(fault) if fault.cause == Cause::Watchdog => {}
+            Exit::Fault(fault) if fault.cause == Cause::InstructionLimit => {}
             Exit::Finished => assert_eq!(step + 1, expected.states.len(), "{name}: ended before qemu did"),
             other => panic!("{name}: step {step} at {:#x}: {other:?}", now.pc),
         }

@@ -8,9 +8,23 @@ pub struct Console;
 
 impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.bytes().for_each(crate::regs::put);
+        put(text);
         Ok(())
     }
+}
+
+/// Prints text.
+pub(crate) fn put(text: &str) {
+    text.bytes().for_each(crate::regs::put);
+}
+
+/// Prints a number.
+#[cfg(target_arch = "riscv32")]
+pub(crate) fn put_number(number: u32) {
+    if number >= 10 {
+        put_number(number / 10);
+    }
+    crate::regs::put(b'0' + (number % 10) as u8);
 }
 
 /// Prints a line to spind's log, formatted as by `std::println`.

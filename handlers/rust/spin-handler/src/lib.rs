@@ -15,8 +15,8 @@
 //!     }
 //! }
 //! ```
-//! `spin-rustc answer.rs -o answer.elf` builds the image. A panic ends the handler; `spinctl stats` shows the panic's
-//! line number as the error that the handler reported.
+//! `spin-rustc answer.rs -o answer.elf` builds the image. A panic prints its file and line to spind's log and ends the
+//! handler; `spinctl stats` shows the line as the error that the handler reported.
 //!
 //! * [`task`]: input of a handler
 //! * [`packet`]: checked views of packets
@@ -84,5 +84,12 @@ pub fn fail(code: u32) -> ! {
 #[cfg(target_arch = "riscv32")]
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
-    fail(info.location().map_or(0, core::panic::Location::line))
+    let Some(place) = info.location() else { fail(0) };
+    // Without formatting, which takes much of the code that an image may have.
+    console::put("panicked at ");
+    console::put(place.file());
+    console::put(":");
+    console::put_number(place.line());
+    console::put("\n");
+    fail(place.line())
 }
