@@ -1,8 +1,10 @@
 //! Images of published handlers, in the forms in which such handlers are built.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use spin_abi::control::Abi;
 
@@ -26,7 +28,10 @@ pub fn published(name: &str) -> PathBuf {
     root().join("tests/published").join(name)
 }
 
-/// Compiles handlers of `FOLDER/NAME.c` in a form.
+/// Images by what they were made of.
+type Images = BTreeMap<String, Arc<OnceLock<Vec<u8>>>>;
+
+/// Compiles handlers of `FOLDER/NAME.c` in a form, each image once in a process.
 pub fn image(abi: Abi, name: &str, form: Form, defines: &[&str], to: &Path) -> PathBuf {
     let folder = if abi == Abi::Fpspin && published("fpspin").join(name).with_extension("c").exists() {
         "fpspin"
@@ -34,16 +39,25 @@ pub fn image(abi: Abi, name: &str, form: Form, defines: &[&str], to: &Path) -> P
         "pspin"
     };
     let source = published(folder).join(name).with_extension("c");
-    let image = to.join(format!("{name}{}.elf", defines.len()));
-    match form {
+    let path = to.join(format!("{name}{}.elf", defines.len()));
+    static KNOWN: LazyLock<Mutex<Images>> = LazyLock::new(Mutex::default);
+    let known = {
+        let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(format!("{abi} {name} {form:?} {defines:?}")).or_default().clone()
+    };
+    let bytes = known.get_or_init(|| match form {
         Form::SpinCc(compiler) => {
             let abi = abi.to_string();
             let options = [&["--abi", &abi, "--compiler", compiler][..], defines].concat();
-            fs::write(&image, spin_handlers::try_build(&[&source], &options).expect("it compiles")).expect("written");
+            spin_handlers::try_build(&[&source], &options).expect("it compiles")
         }
-        Form::Upstream => upstream(abi, &source, defines, &image),
-    }
-    image
+        Form::Upstream => {
+            upstream(abi, &source, defines, &path);
+            fs::read(&path).expect("written")
+        }
+    });
+    fs::write(&path, bytes).expect("written");
+    path
 }
 
 /// Compiles and links as the published Makefiles do.

@@ -119,7 +119,7 @@ fn without_a_clock_who_polls_is_left_at_once() {
                 left.push(guest.slot.hart().retired());
                 exit = executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice);
             }
-            assert!(matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog), "{exit:?}");
+            assert!(matches!(exit, Exit::Fault(fault) if fault.cause == Cause::InstructionLimit), "{exit:?}");
             left
         };
         let left = run(true);

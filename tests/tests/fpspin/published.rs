@@ -88,7 +88,10 @@ fn pings_are_answered_by_handlers_and_by_the_host() {
         (0..count).map(|number| udp(1, [4000, 5000], format!("datagram {number}").as_bytes())).collect();
     let engines = ["jit", "interp", "check"];
     for (number, form) in FORMS.into_iter().enumerate() {
-        for defines in [&[][..], &["-DDO_HOST"]] {
+        for defines in [&["-DDO_HOST"][..], &[]] {
+            if bounded(defines.is_empty() && number > 0, false) {
+                continue;
+            }
             let [icmp, datagram] = ["icmp_ping", "udp_ping"].map(|name| image(name, form, defines, folder.path()));
             // In short, one engine for each form.
             for &engine in bounded(&engines[number..=number], &engines[..]) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use libspin::Abi;
+use spin_testing::bounded;
 use spin_tests::built;
 
 use super::images::{FORMS, Form, image, published};
@@ -68,8 +69,12 @@ fn pspins_examples_give_their_results() {
     let drivers = drivers(Abi::Pspin, folder.path());
     let trace = folder.path().join("trace");
     fs::write(&trace, TRACE).expect("written");
-    for form in FORMS {
-        for (name, options, status) in EXAMPLES {
+    for (turn, form) in FORMS.into_iter().enumerate() {
+        for (number, (name, options, status)) in EXAMPLES.into_iter().enumerate() {
+            // In short, each example in one form.
+            if bounded(number % 3 != turn, false) {
+                continue;
+            }
             let image = image(Abi::Pspin, name, form, &[], folder.path());
             let trace = (options == ["-t"]).then_some(trace.to_str().expect("UTF-8"));
             let output = run(&drivers, name, &image, &[options, trace.as_slice()].concat());

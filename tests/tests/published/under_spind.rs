@@ -372,11 +372,14 @@ fn run(example: &Example, file: &[u8], named: bool, engine: &str, wire: &Wire<'_
 fn examples_give_their_results_on_loopback() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let engines = ["jit", "interp", "check"];
-    for (number, form) in FORMS.into_iter().enumerate() {
-        for example in examples() {
+    for (turn, form) in FORMS.into_iter().enumerate() {
+        for (number, example) in examples().into_iter().enumerate() {
+            // In short, each example in two forms, each with an engine.
+            if bounded(number % 3 == turn, false) {
+                continue;
+            }
             let file = std::fs::read(image(Abi::Pspin, example.name, form, &[], folder.path())).expect("written");
-            // In short, one engine for each form.
-            for &engine in bounded(&engines[number..=number], &engines[..]) {
+            for &engine in bounded(&engines[turn..=turn], &engines[..]) {
                 eprintln!("{}, {form:?}, {engine}", example.name);
                 run(&example, &file, form == Form::Upstream, engine, &Wire::Loopback);
             }
