@@ -26,6 +26,7 @@ cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/
 cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
 said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
 for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
+"$bin/spin-impair" --help | grep -q "^Relay frames between two interfaces"
 deploy/playground.sh --help | grep -q '^Usage: deploy/playground.sh'
 if [ "$(id -u)" = 0 ]; then
     said=$(SPIN_BIN=target/debug deploy/playground.sh 'spin-say hello; spin-say 2>&1 || echo "status $?"' 2>"$to/playground.log") || { cat "$to/playground.log"; exit 1; }

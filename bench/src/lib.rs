@@ -9,7 +9,8 @@
 //! * [`pcap`]: the frames of a capture file.
 //! * [`capture`]: checking that a capture contains exactly one correct reply to every request.
 //! * [`odd`]: unusual frames: tagged, padded, with options, fragments, truncated.
-//! * [`raw`]: a packet socket to send such frames.
+//! * [`raw`]: a packet socket to send such frames, and to relay frames.
+//! * [`impair`]: impairments of a wire, and the relay that makes them.
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
 //! * [`engine`]: cost per packet of the engine.
 //! * [`report`]: tables and rows of figures.
@@ -21,6 +22,7 @@ pub mod content;
 pub mod counters;
 pub mod engine;
 pub mod handlers;
+pub mod impair;
 pub mod odd;
 pub mod outcome;
 pub mod pcap;

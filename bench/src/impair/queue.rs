@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use super::settings::Rate;
 
+/// When a frame leaves, its number, and its bytes.
+type Waiting = (Duration, u64, Box<[u8]>);
+
 /// Frames, and the times when they leave. Times count from any fixed moment.
 #[derive(Debug)]
 pub struct Queue {
     rate: Option<Rate>,
     limit: usize,
     /// The next frame to leave is on top. Of equal times, the one that came first.
-    frames: BinaryHeap<Reverse<(Duration, u64, Box<[u8]>)>>,
+    frames: BinaryHeap<Reverse<Waiting>>,
     arrived: u64,
     /// Time when the last frame in order leaves. Those behind it leave later.
     last: Duration,

@@ -39,6 +39,38 @@ impl PacketSocket {
     }
 }
 
+/// Opens a socket that receives all frames of an interface of a namespace. A read waits a short time at most.
+pub fn listen(namespace: &str, interface: &str) -> OwnedFd {
+    let PacketSocket { socket, index } = PacketSocket::open(namespace, interface);
+    // SAFETY: integers and arrays of integers, for which zero is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let wait = libc::timeval { tv_sec: 0, tv_usec: 200_000 };
+    let (buffer, yes): (i32, i32) = (4 << 20, 1);
+    let set = |level, name, value: *const libc::c_void, len: usize| {
+        // SAFETY: the value is readable for its length.
+        assert_eq!(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len as u32) }, 0);
+    };
+    set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const wait).cast(), size_of_val(&wait));
+    set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const buffer).cast(), size_of_val(&buffer));
+    set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, (&raw const yes).cast(), size_of_val(&yes));
+    // SAFETY: the address is readable for its length.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
+    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+    socket
+}
+
+/// The next frame of a [listening](listen) socket; `None` when none has arrived for a while.
+pub fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; 1 << 16];
+    // SAFETY: the buffer is writable for its length.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    buffer.truncate(usize::try_from(len).ok()?);
+    Some(buffer)
+}
+
 /// Sends one frame on an interface of a namespace.
 pub fn send(namespace: &str, interface: &str, frame: &[u8]) {
     let sent = PacketSocket::open(namespace, interface).send(frame);
