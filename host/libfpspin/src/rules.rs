@@ -97,7 +97,11 @@ pub fn together(rulesets: &[Ruleset], compat: Compat) -> Result<(Rules, Eom), Ru
         return Err(RulesError::Count(rulesets.len()));
     }
     let checked: Result<Vec<_>, _> = rulesets.iter().enumerate().map(|(number, rs)| rs.checked(number)).collect();
-    Ok(fpspin::together(&checked?, beyond(compat)))
+    Ok(match fpspin::together(&checked?, beyond(compat)) {
+        // Without packets there is no packet mode: all handlers stay, for the rulesets to come.
+        (rules, _) if rules.rules.is_empty() => (rules, Eom::Always),
+        (rules, eom) => (rules, eom),
+    })
 }
 
 /// Returns the message key for the given semantics.
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn the_library_s_own_rulesets_are_what_they_say() {
         let pair = |rules: &str, eom: &str| (rules.to_owned(), eom.to_owned());
-        assert_eq!(texts(Ruleset::BYPASS), pair("never", "never"));
+        assert_eq!(texts(Ruleset::BYPASS), pair("never", "always"));
         assert_eq!(texts(Ruleset::MATCH), pair("any", "always"));
         let udp = "frame[12:4] & 0xffff0000 = 0x08000000 and frame[20:4] & 0x000000ff = 0x00000011";
         assert_eq!(texts(Ruleset::UDP), pair(udp, "never"));
