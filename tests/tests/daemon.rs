@@ -577,6 +577,31 @@ fn connections_are_limited_and_the_refusal_is_heard() {
     wait_until(|| Client::connect(spind.socket()).unwrap().contexts().is_ok());
 }
 
+/// Replies may carry descriptors, which the kernel counts against spind until they are received.
+#[test]
+fn a_connection_is_in_use_until_its_replies_are_read() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let unread: Vec<_> = (0..32)
+        .map(|_| {
+            let stream = UnixStream::connect(spind.socket()).unwrap();
+            channel::send(&stream, &Request::List, &[], None).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream
+        })
+        .collect();
+    let refused = || Client::connect(spind.socket()).unwrap().contexts().is_err();
+    wait_until(refused);
+    // Longer than a list takes.
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(refused(), "all are in use");
+    }
+    for stream in &unread {
+        assert!(matches!(channel::receive::<Reply>(stream).unwrap().expect("a reply").body, Reply::Contexts { .. }));
+    }
+    wait_until(|| !refused());
+}
+
 #[test]
 fn what_is_behind_a_request_has_a_bound_by_its_kind() {
     let spind = Spind::start(&["--nic", "loopback"]);

@@ -374,8 +374,8 @@ fn examples_give_their_results_on_loopback() {
     let engines = ["jit", "interp", "check"];
     for (turn, form) in FORMS.into_iter().enumerate() {
         for (number, example) in examples().into_iter().enumerate() {
-            // In short, each example in two forms, each with an engine.
-            if bounded(number % 3 == turn, false) {
+            // In short, each example in one form with one engine.
+            if bounded((number + 1) % 3 != turn, false) {
                 continue;
             }
             let file = std::fs::read(image(Abi::Pspin, example.name, form, &[], folder.path())).expect("written");

@@ -46,3 +46,26 @@ impl Drop for ConnectionSlot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{ConnectionLimit, MAX_CONNECTIONS};
+
+    #[test]
+    fn users_are_limited_each_and_together_and_root_only_by_itself() {
+        let all = Arc::new(ConnectionLimit::default());
+        let open = |uid: u32, per_user: usize| ConnectionLimit::open(&all, uid, per_user);
+        let mut slots: Vec<_> = (0..3).map(|_| open(7, 3).expect("below the limit")).collect();
+        assert!(open(7, 3).is_none());
+        slots.pop();
+        assert!(open(7, 3).is_some(), "a slot that is dropped is free");
+        slots.extend((2..MAX_CONNECTIONS).map(|_| open(8, MAX_CONNECTIONS).expect("there is room")));
+        assert!([7, 8, 9].iter().all(|&uid| open(uid, MAX_CONNECTIONS).is_none()), "all users but root together");
+        let root: Vec<_> = (0..3).map(|_| open(0, 3).expect("root is not counted with others")).collect();
+        assert!(open(0, 3).is_none() && root.len() == 3);
+        slots.pop();
+        assert!(open(9, 1).is_some(), "root's connections take no room from others");
+    }
+}
