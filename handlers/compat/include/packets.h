@@ -85,7 +85,10 @@ typedef struct slmp_pkt_hdr {
 
 #define bswap_16(x) ((uint16_t)((uint16_t)(x) << 8 | (uint16_t)(x) >> 8))
 #define bswap_32(x) ((uint32_t)__builtin_bswap32(x))
-#ifndef htons
+#ifndef __riscv
+/* A driver of the simulation, on the host. */
+#include <arpa/inet.h>
+#elif !defined(htons)
 #define htons(x) bswap_16(x)
 #define ntohs(x) bswap_16(x)
 #define htonl(x) bswap_32(x)

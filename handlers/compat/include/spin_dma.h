@@ -36,7 +36,8 @@ static inline int spin_dma(const volatile void *source, volatile void *destinati
     *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_DESTINATION_HIGH) = 0;
     *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_BYTES) = size;
     *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_CONFIG) = (uint32_t)options;
-    *xfer = *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_LAUNCH);
+    spin_dma_t launched = *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_LAUNCH);
+    if (xfer) *xfer = launched;
     __asm__ volatile("" ::: "memory");
     return SPIN_OK;
 }

@@ -192,6 +192,7 @@ static void dma(task_t *task) {
     spin_dma_t xfer = 12345;
     CHECK(spin_dma(local, local + 8, 0, SPIN_DMA_EXT2LOC, 0, &xfer) == SPIN_FAIL && xfer == 12345);
     CHECK(spin_dma(local, local + 8, 16, SPIN_DMA_LOC2EXT, 0, &xfer) == SPIN_OK);
+    CHECK(spin_dma(local, local + 8, 16, SPIN_DMA_LOC2EXT, 0, NULL) == SPIN_OK);
     CHECK(spin_dma_test(xfer, &completed) == SPIN_OK && completed == 1);
     word = 99;
     spin__memcpy((void *)&word, local, 4);

@@ -10,7 +10,7 @@ use super::{COMPILERS, FPSPIN, build, host_word};
 #[test]
 fn a_request_waits_for_the_hosts_answer() {
     for compiler in COMPILERS {
-        // The shadow interpreter is left out, since a waiting handler does not run twice.
+        // The shadow interpreter is tested with whole programs: tests/tests/fpspin.
         for kind in [Kind::Interp, Kind::Jit] {
             let image = build(FPSPIN, compiler, "host.c", &[]);
             let mut lab = FPSPIN.lab(kind);

@@ -101,24 +101,21 @@ impl Image {
         Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), handler_data, found, tells, bytes })
     }
 
-    /// Whether the image has a header or a completion handler by name.
+    /// The handlers, if the image does not tell them, and the start of handler memory, for an install.
     #[must_use]
-    pub const fn has_message_handlers(&self) -> bool {
-        let [header, _, completion] = &self.found;
-        header.is_some() || completion.is_some()
+    pub fn handler_names(&self) -> Option<HandlerNames> {
+        self.names(if self.tells { [None, None, None] } else { self.found.clone() })
     }
 
-    /// The handlers as FPsPIN finds them, and the start of handler memory, for an install. `per_packet`: only the payload handler can
-    /// run.
+    /// The payload handler by its name, and the start of handler memory. `None`: no function has such a name.
     #[must_use]
-    pub fn handler_names(&self, per_packet: bool) -> Option<HandlerNames> {
+    pub fn payload_only(&self) -> Option<HandlerNames> {
+        let [_, payload, _] = &self.found;
+        self.names([None, Some(payload.clone()?), None])
+    }
+
+    fn names(&self, handlers: [Option<String>; 3]) -> Option<HandlerNames> {
         let handler_mem = self.handler_data.as_ref().map(|data| format!("{:#x}", data.end));
-        let [header, payload, completion] = self.found.clone();
-        let handlers = match (per_packet, self.tells) {
-            (true, _) => [None, payload, None],
-            (false, true) => [None, None, None],
-            (false, false) => [header, payload, completion],
-        };
         let names = HandlerNames { handlers, handler_mem };
         (names != HandlerNames::default()).then_some(names)
     }

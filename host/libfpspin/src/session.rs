@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libspin::{Abi, Area, Areas, Client, Compat, DEFAULT_SOCKET, Full, Install, MachineInfo, OutOfBounds, Region};
 
 use spin_abi::map::Machine;
-use spin_matcher::Eom;
 
 use crate::image::{Image, ImageError};
 use crate::layout::{Counter, DMA_ALIGN, Flag, FlagParts, NUM_COUNTERS, NUM_HPUS, PAGE_SIZE, Ruleset};
@@ -162,14 +161,23 @@ impl Session {
         }
         let image = Image::read(path).map_err(|source| SessionError::Image { path: path.to_path_buf(), source })?;
         let install = self.install(path, &image, host_mem)?;
-        let context = lock(&self.client).install(&install, &image.bytes)?;
+        let first = lock(&self.client).install(&install, &image.bytes);
+        let per_packet = install.eom.as_deref() == Some(NEVER);
+        let (context, idle) = match (first, image.payload_only().filter(|_| per_packet)) {
+            // In packet mode, spind refuses an image with handlers that would never run.
+            (Err(libspin::Error::Refused(_)), names @ Some(_)) => {
+                let install = Install { handlers: names, ..install };
+                (lock(&self.client).install(&install, &image.bytes)?, true)
+            }
+            (first, _) => (first?, false),
+        };
         let mut areas = context.areas;
         if let Some(data) = &image.handler_data {
             // FPsPIN counts the size from the start of the section.
             areas.handler_mem = Area { address: data.end, size: L2_END.saturating_sub(data.start) };
         }
         let mut warnings = context.warnings;
-        if install.eom.as_deref() == Some(NEVER) && image.has_message_handlers() {
+        if idle {
             warnings.push("no ruleset ends a message, so header and completion handlers do not run".to_owned());
         }
         let loaded =
@@ -181,7 +189,6 @@ impl Session {
     /// Makes the install request. The context gets the whole machine, as on FPsPIN.
     fn install(&self, path: &Path, image: &Image, host_mem: u64) -> Result<Install, SessionError> {
         let (rules, eom) = rules::together(&lock(&self.rulesets), self.compat)?;
-        let per_packet = eom == Eom::Never;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = stem.chars().filter(char::is_ascii_graphic).take(MAX_NAME).collect();
         Ok(Install {
@@ -192,7 +199,7 @@ impl Session {
             host_mem,
             handler_mem: image.handler_mem_left,
             scratchpad: SCRATCHPAD.min(self.machine.scratchpad),
-            handlers: image.handler_names(per_packet),
+            handlers: image.handler_names(),
             abi: Abi::Fpspin,
             // FPsPIN's hardware holds packets back instead of dropping them.
             full: Full::Wait,

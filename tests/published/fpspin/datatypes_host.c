@@ -13,6 +13,8 @@ int main(int argc, char *argv[]) {
     uint32_t messages = (uint32_t)atol(argv[3]), bytes = (uint32_t)atol(argv[4]);
     fpspin_ruleset_slmp(&rs);
     if (!fpspin_init(&ctx, argv[1], argv[2], 0, &rs, 1, atoi(argv[5]))) return EXIT_FAILURE;
+    /* From the end of .l2_handler_data on; the size counts from its start. */
+    if (ctx.handler_mem.addr <= 0x1c0c0000 || ctx.handler_mem.size != L2_END - 0x1c0c0000) return EXIT_FAILURE;
     type[0] = 0xdada, type[1] = BLOCK, type[2] = STRIDE, type[3] = (bytes / BLOCK + 1) * STRIDE;
     fpspin_write_memory(&ctx, ctx.handler_mem.addr, type, sizeof type);
     printf("ready\n");

@@ -19,6 +19,9 @@
 static inline uint32_t through_host(handler_args_t *args, uint32_t length) {
     spin_cmd_t dma, back;
     fpspin_flag_t answer;
+    for (int c = 0; c < NB_CLUSTERS; c++) {
+        if (args->task->scratchpad_size[c] != 4096) return 0;
+    }
     spin_dma_to_host(HOST_PLD_ADDR(args), args->task->pkt_mem, length, false, &dma);
     spin_cmd_wait(dma);
     answer = fpspin_host_req(args, length);

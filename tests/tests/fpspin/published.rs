@@ -200,6 +200,11 @@ fn a_program_of_the_first_library_is_refused() {
     };
     assert!(run(folder.path()).status.success(), "with its own library it runs");
     let new = link_with_library(&mut Command::new("cc"), true);
+    let symbols = Command::new("readelf").args(["-W", "--dyn-syms"]).arg(new.join("libfpspin.so.2")).output();
+    let symbols = String::from_utf8(symbols.expect("readelf starts").stdout).expect("text");
+    for name in ["fpspin_init", "fpspin_prog_me", "slmp_sendmsg", "hexdump"] {
+        assert!(symbols.contains(&format!(" {name}@@FPSPIN_2\n")), "{name} in {symbols}");
+    }
     let refused = run(new);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(127), "{said}");

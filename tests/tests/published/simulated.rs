@@ -82,12 +82,53 @@ fn pspins_examples_give_their_results() {
             let said = String::from_utf8_lossy(&output.stderr);
             // Only the driver of `empty` says anything wrong: it names functions that do not exist.
             assert_eq!(said.is_empty(), name != "empty", "{name}, {form:?}: {said}");
-            assert!(!text(&output).contains("Faults"), "{name}, {form:?}: {}", text(&output));
+            assert!(!text(&output).contains("ended by faults"), "{name}, {form:?}: {}", text(&output));
         }
         // The published driver of filtering gives a table of 1 MiB to a context of 512 KiB, and ends by its own assertion.
         let image = image(Abi::Pspin, "filtering", form, &[], folder.path());
         let output = run(&drivers, "filtering_published", &image, &[]);
         assert!(output.status.code().is_none() && text(&output).contains("l2_img_size <= HANDLER_MEM_SIZE"));
+    }
+}
+
+/// The header of libpspin-fpspin has the machine's constants, in C and in C++.
+#[test]
+fn fpspins_constants_are_those_of_the_machine() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace");
+    assert!(Command::new(root.join("deploy/link-libraries.sh")).arg(built()).status().expect("bash starts").success());
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        let program = folder.path().join("constants");
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, "-I"]).arg(root.join("host/libpspin-fpspin/include"));
+        command
+            .arg(root.join("host/libpspin/tests/relinked/programs/constants.c"))
+            .args(["-x", "none", "-o"])
+            .arg(&program);
+        command.arg("-L").arg(built()).arg("-lpspin-fpspin").arg(format!("-Wl,-rpath,{}", built().display()));
+        assert!(command.status().expect("a compiler").success(), "{compiler}");
+        let printed = Command::new(program).output().expect("it starts").stdout;
+        let printed = String::from_utf8(printed).expect("text");
+        for (name, value) in [
+            ("NUM_CLUSTERS", 2_u64),
+            ("NUM_CORES", 8),
+            ("L1_SIZE", 0x4_0000),
+            ("L1_CLUSTER_ACTUAL_MEM_SIZE", 0x4_0000),
+            ("L1_RUNTIME_OFFSET", 0x400),
+            ("L1_RUNTIME_SIZE", 0x4000),
+            ("L1_PKT_BUFF_SIZE", 0x8000),
+            ("L1_PKT_BUFF_OFFSET", 0xd000),
+            ("L1_SCRATCHPAD_OFFSET", 0x1_5000),
+            ("L1_SCRATCHPAD_SIZE", 0x2_b000),
+            ("L2_HND_BUFF_START", 0x1c0c_0000),
+            ("L2_HND_BUFF_SIZE", 0x4_0000),
+            ("L2_PKT_BUFF_START", 0x1c10_0000),
+            ("L2_PKT_BUFF_SIZE", 0x8_0000),
+            ("PROG_MEM_START", 0x1d00_0000),
+            ("PROG_MEM_SIZE", 0x8000),
+        ] {
+            assert!(printed.lines().any(|line| line == format!("{name} {value}")), "{name} is not {value}: {printed}");
+        }
     }
 }
 

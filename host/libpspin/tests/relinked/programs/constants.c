@@ -4,7 +4,12 @@
 
 #define SHOW(name) printf("%s %llu\n", #name, (unsigned long long)(name))
 
+SPIN_STATIC_ASSERT(sizeof(mem_addr_t) == 4 && sizeof(mem_size_t) == 4 && sizeof(host_addr_t) == 8);
+
 int main(void) {
+    /* <stdlib.h> comes with spin.h. */
+    free(malloc(1));
+    pspinsim_set_fmq_prio(1, 2);
     SHOW(NUM_CLUSTERS);
     SHOW(NUM_CORES);
     SHOW(C_MSGID_WIDTH);
