@@ -164,7 +164,16 @@ static void locks(void) {
     word = 5;
     CHECK(compare_and_swap(&word, 4, 6) == -1 && word == 5);
     CHECK(compare_and_swap(&word, 5, 6) == 0 && word == 6);
+    /* Without a reservation, the store is lost. */
+    CHECK(store_conditional(&word, 7) == 1 && word == 6);
 }
+
+static_assert(HWSCHED_HANDLER_FUN_SIZE == 0x1B205004 && HWSCHED_HANDLER_MEM_ADDR == 0x1B205008, "hwsched.h");
+static_assert(HWSCHED_HANDLER_MEM_SIZE == 0x1B20500C && HWSCHED_DOORBELL == 0x1B205050 && HWSCHED_ERROR == 0x1B205054, "hwsched.h");
+static_assert(CMD_WORD0 == 0x1B205090 && CMD_WORD1 == 0x1B205094 && CMD_WORD2 == 0x1B205098 && CMD_WORD3 == 0x1B20509C, "words");
+static_assert(CMD_WORD4 == 0x1B2050A0 && CMD_WORD5 == 0x1B2050A4 && CMD_WORD6 == 0x1B2050A8, "words");
+
+__handler__ void contract_ph(handler_args_t *args);
 
 static void arithmetic_and_registers(void) {
     CHECK(FAST_DIV(100, 3) == 12 && FAST_MOD(100, 8) == 4);
@@ -179,6 +188,12 @@ static void arithmetic_and_registers(void) {
     read_csr(mhartid, other);
     CHECK(val == other);
     write_register(t6, 3);
+    read_register(t6, val);
+    CHECK(val == 3);
+    read_register(tp, val);
+    CHECK(MMIO_READ(HWSCHED_HANDLER_FUN_ADDR) == (uint32_t)(uintptr_t)contract_ph);
+    MMIO_WRITE(&word, 8);
+    CHECK(word == 8);
     ASSERT(val == other);
     LABEL(a_label);
     LABEL(a_label);
@@ -200,6 +215,8 @@ static void dma(task_t *task) {
     xfer = spin__memcpy_nonblk(local, local + 1, 4);
     spin__wait_for_tf_completion(xfer);
     CHECK(local[1] == 99 && spin__tf_completed(xfer));
+    /* Each transfer has an id of its own. */
+    CHECK(spin__memcpy_nonblk(local, local + 1, 4) > xfer);
 }
 
 /* As handlers pass them: false for the handle, pointers for numbers. */

@@ -1,7 +1,7 @@
 //! Published handlers' names, types and habits: `contract.c`.
 
 use super::common::{ROOT, udp};
-use super::{COMPILERS, FPSPIN, PSPIN, build, everywhere, host_word};
+use super::{COMPILERS, FPSPIN, PSPIN, build, everywhere, host_word, source};
 use spin_abi::counters::Counter;
 use spin_handlers::try_build;
 
@@ -65,8 +65,28 @@ fn habits_of_published_handlers_compile_without_warnings() {
 #[test]
 fn link_time_optimisation_is_refused_in_a_line() {
     for abi in ["wire", "pspin", "fpspin"] {
-        let said =
-            try_build(&[&super::source("contract.c")], &["--abi", abi, "-flto"]).expect_err("compiled").to_string();
+        let said = try_build(&[&source("contract.c")], &["--abi", abi, "-flto"]).expect_err("compiled").to_string();
         assert!(said.contains("leave -flto out") && said.trim_end().lines().count() == 1, "{said}");
+    }
+}
+
+/// A program may define the numbers of `spin_conf.h` before it includes that.
+#[test]
+fn a_program_sets_its_own_numbers() {
+    let names = ["NB_CORES", "NB_CLUSTERS", "CORE_COUNT", "NUM_CLUSTER_HPUS", "PKT_SIZE", "PacketQueueLength"];
+    let text: String = names
+        .iter()
+        .zip(3..)
+        .map(|(name, value)| format!("_Static_assert({name} == {value}, \"{name}\");\n"))
+        .collect();
+    let defines: Vec<_> = names.iter().zip(3..).map(|(name, value)| format!("-D{name}={value}")).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("conf.c");
+    std::fs::write(&file, format!("#include <spin_conf.h>\n{text}#include \"{}\"\n", source("falls.c").display()))
+        .unwrap();
+    for abi in ["pspin", "fpspin"] {
+        let options: Vec<&str> = ["--abi", abi].into_iter().chain(defines.iter().map(String::as_str)).collect();
+        let built = try_build(&[&file], &options);
+        assert!(built.is_ok(), "{}", built.unwrap_err());
     }
 }

@@ -210,5 +210,7 @@ mod tests {
     fn the_average_of_nothing_is_nothing() {
         assert!(Counter { sum: 5, count: 0 }.average().abs() < f64::EPSILON);
         assert!((Counter { sum: 5, count: 2 }.average() - 2.5).abs() < f64::EPSILON);
+        let whole = [(5, 0), (5, 2), (7, 7)].map(|(sum, count)| Counter { sum, count }.whole_average());
+        assert_eq!(whole, [0, 2, 1]);
     }
 }

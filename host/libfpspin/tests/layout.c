@@ -37,6 +37,12 @@ int (*const close_socket)(slmp_sock_t *) = slmp_close;
 
 int main(void) {
     NUMBER(NUM_HPUS);
+    /* <assert.h> comes with the header. */
+    ip_hdr_t ip;
+    *(uint8_t *)&ip = 0x45;
+    assert(sizeof ip == 20);
+    NUMBER(ip.ihl);
+    NUMBER(ip.version);
     NUMBER(PAGE_SIZE);
     NUMBER(FPSPIN_HOSTDMA_PAGES_DEFAULT);
     NUMBER(DMA_ALIGN);

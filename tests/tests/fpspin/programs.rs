@@ -21,6 +21,8 @@ fn printed(line: &str) -> Option<(&str, &str)> {
 /// Layout of `pspin-abi.md` §5 and of FPsPIN's registers, written independently of the library.
 const LAYOUT: &[(&str, &str)] = &[
     ("NUM_HPUS", "16"),
+    ("ip.ihl", "5"),
+    ("ip.version", "4"),
     ("PAGE_SIZE", "4096"),
     ("FPSPIN_HOSTDMA_PAGES_DEFAULT", "16"),
     ("DMA_ALIGN", "64"),
