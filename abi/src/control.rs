@@ -304,7 +304,7 @@ pub struct Install {
     pub eom: Option<String>,
     /// Message key in the text form of the matcher. `None`: the whole flow.
     pub key: Option<String>,
-    /// The image's handlers. `None`: those that the image tells by itself.
+    /// The image's handlers. `None`: those that the image declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handlers: Option<HandlerNames>,
     /// Size of the shared host memory, in bytes. 0: none.

@@ -1,4 +1,4 @@
-//! Names of handlers, for images that do not tell their handlers by themselves.
+//! Names of handlers, for images that do not declare their handlers.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The handlers of a context, each by a symbol of its image or by an address.
 ///
-/// The text form is `hh=NAME,ph=NAME,th=NAME,mem=NAME`, in any order. If no handler is named, they are those that the image tells. An
+/// The text form is `hh=NAME,ph=NAME,th=NAME,mem=NAME`, in any order. If no handler is named, they are those that the image declares. An
 /// address is a decimal number, or a hexadecimal one with `0x`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -11,7 +11,7 @@
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
 //! * [`units`]: sizes in bytes as people write them.
-//! * [`handler_names`]: names of handlers, for images that do not tell their handlers.
+//! * [`handler_names`]: names of handlers, for images that do not declare their handlers.
 //! * [`control`]: the messages between applications and spind.
 #![no_std]
 #![forbid(unsafe_code)]

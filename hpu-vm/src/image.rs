@@ -21,7 +21,7 @@ use crate::view::{Memory, Range, RegionKind, View, ViewError};
 pub(crate) use elf::damaged;
 use elf::{Access, Segment};
 
-/// The symbol of the function by which upstream images tell their handlers.
+/// The symbol of the function by which upstream images declare their handlers.
 const INIT_HANDLERS: &str = "init_handlers";
 
 /// Kind of a handler.

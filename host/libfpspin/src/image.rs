@@ -14,7 +14,7 @@ use spin_abi::map::{L2_BASE, Machine, PAGE};
 
 /// Symbol of the data in NIC memory that host programs read and write.
 const HOST_DATA: &str = "__host_data";
-/// Symbol of the function by which an image tells its handlers.
+/// Symbol of the function by which an image declares its handlers.
 const INIT_HANDLERS: &str = "init_handlers";
 /// Section of the image's own handler memory.
 const HANDLER_DATA: &str = ".l2_handler_data";
@@ -53,8 +53,8 @@ pub struct Image {
     pub handler_data: Option<Range<u32>>,
     /// The first functions by name whose names have a handler's part.
     found: [Option<String>; 3],
-    /// Whether the image tells its handlers.
-    tells: bool,
+    /// Whether the image declares its handlers.
+    declares: bool,
 }
 
 impl Image {
@@ -97,14 +97,14 @@ impl Image {
             here.then(|| address.saturating_add(len))
         });
         let used = ends.max().map_or(0, |end| end - base).next_multiple_of(PAGE);
-        let tells = symbol(INIT_HANDLERS).is_some();
-        Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), handler_data, found, tells, bytes })
+        let declares = symbol(INIT_HANDLERS).is_some();
+        Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), handler_data, found, declares, bytes })
     }
 
-    /// The handlers, if the image does not tell them, and the start of handler memory, for an install.
+    /// The handlers, if the image does not declare them, and the start of handler memory, for an install.
     #[must_use]
     pub fn handler_names(&self) -> Option<HandlerNames> {
-        self.names(if self.tells { [None, None, None] } else { self.found.clone() })
+        self.names(if self.declares { [None, None, None] } else { self.found.clone() })
     }
 
     /// The payload handler by its name, and the start of handler memory. `None`: no function has such a name.

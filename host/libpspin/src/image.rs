@@ -60,7 +60,7 @@ impl Loaded {
         let image = Image::load(&file, &MACHINE)?;
         memory.load(&image)?;
         let own = HpuId { cluster: 0, hpu: 0 };
-        // The handlers that it tells are not used: programs look handlers up by any name.
+        // The handlers that it declares are not used: programs look handlers up by any name.
         Entries::in_space(&image, &MACHINE, own, || memory.image_space(&image, own)).map_err(ImageError::Init)?;
         Ok(Self { image, memory: memory.clone(), file: file.into(), translations: Mutex::default() })
     }

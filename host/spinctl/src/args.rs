@@ -96,7 +96,7 @@ pub struct InstallArgs {
     #[arg(long, conflicts_with = "compat")]
     pub key: Option<String>,
     /// Handlers of the image, by symbol or address, such as 'ph=count_ph' or 'hh=0x1d000000,ph=work' [default: those that
-    /// the image tells: header_handler, payload_handler, completion_handler, or what its init_handlers names].
+    /// the image declares: header_handler, payload_handler, completion_handler, or what its init_handlers names].
     #[arg(long, value_name = "hh=NAME,ph=NAME,th=NAME")]
     pub handlers: Option<HandlerNames>,
     /// Name of the context [default: the image's file name].

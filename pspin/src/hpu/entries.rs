@@ -18,7 +18,7 @@ use crate::ids::Handler;
 /// Reason why an image has no usable handlers.
 #[derive(Debug, thiserror::Error)]
 pub enum EntriesError {
-    /// The image tells no handler, and the application named none.
+    /// The image declares no handler, and the application named none.
     #[error(
         "handler image: it defines none of header_handler, payload_handler, completion_handler and init_handlers, or the last names \
          none; name its handlers: --handlers hh=NAME,ph=NAME,th=NAME (its functions: {functions})"
@@ -74,7 +74,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// The handlers that an image with its memory tells; there may be none.
+    /// The handlers that an image with its memory declares; there may be none.
     ///
     /// # Errors
     /// [`EntriesError::Init`], [`EntriesError::BadHandler`], [`EntriesError::Memory`].
@@ -86,7 +86,7 @@ impl Entries {
         })
     }
 
-    /// The handlers that an image tells; there may be none. `space` makes the address space of `init_handlers` on `own`. It is called only if the image has that
+    /// The handlers that an image declares; there may be none. `space` makes the address space of `init_handlers` on `own`. It is called only if the image has that
     /// function.
     ///
     /// # Errors

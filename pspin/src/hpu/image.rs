@@ -14,7 +14,7 @@ pub struct LoadedImage {
     pub image: Image,
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
-    /// The handlers that the image tells by itself.
+    /// The handlers that the image declares.
     pub entries: Entries,
     /// Whether its handlers access devices at addresses that the code does not show. Translations then have to check
     /// for that.

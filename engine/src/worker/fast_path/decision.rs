@@ -49,7 +49,7 @@ impl MessagePosition {
 pub(super) enum BatchExit {
     None,
     /// The next packet belongs to this other cluster.
-    Elsewhere(u32),
+    OtherCluster(u32),
     /// A packet needs a full [admission](crate::worker::admission::Admission::admit).
     MatchedPacket(MatchedPacket),
     /// The last task did not end normally.

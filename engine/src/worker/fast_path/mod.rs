@@ -54,7 +54,7 @@ pub(crate) fn run_fast_path(
         next = None;
         match rest {
             BatchExit::None => {}
-            BatchExit::Elsewhere(cluster) => next = Some(cluster),
+            BatchExit::OtherCluster(cluster) => next = Some(cluster),
             BatchExit::MatchedPacket(arrival) => left_over = Some(arrival),
             BatchExit::Unusual(task, exit, issued) => {
                 let hpu = HpuId { cluster, hpu: 0 };
@@ -161,7 +161,7 @@ impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
                 },
             };
             if packet.home != self.cluster {
-                self.rest = BatchExit::Elsewhere(packet.home);
+                self.rest = BatchExit::OtherCluster(packet.home);
                 return None;
             }
             return Some(packet);
