@@ -15,9 +15,21 @@ fn diffs(document: &str) -> Vec<String> {
     blocks.map(|block| block.split("```").next().expect("a block").to_owned()).collect()
 }
 
-/// Copies the workspace without build products.
+/// Removes what an earlier copy of a folder has and the folder has no more: a module that moved would be there twice.
+fn remove_leftovers(from: &Path, to: &Path) {
+    for entry in fs::read_dir(to).expect("a folder").map(|entry| entry.expect("an entry")) {
+        if from.join(entry.file_name()).exists() {
+            continue;
+        }
+        let remove = if entry.path().is_dir() { fs::remove_dir_all } else { fs::remove_file };
+        remove(entry.path()).expect("it is ours");
+    }
+}
+
+/// Makes `to` a copy of the workspace without build products.
 fn copy_sources(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
+    remove_leftovers(from, to);
     for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
         let (name, path) = (entry.file_name(), entry.path());
         if name == "target" || name == ".git" {
