@@ -1,24 +1,28 @@
-//! Compiles the XDP program with clang; the object is embedded in the library.
+//! Compiles the BPF programs with clang; the objects are embedded in the library.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCE: &str = "src/bpf/filter.bpf.c";
+/// In `src/bpf`, without their ending.
+const SOURCES: [&str; 2] = ["filter", "traffic"];
 
 fn main() {
-    println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-env-changed=CLANG");
-    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("filter.bpf.o");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = clang();
-    let status = Command::new(&clang)
-        // libbpf reads the maps from BTF, which `-g` adds. Linux supports v3 since 5.1.
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-c", SOURCE, "-o"])
-        .arg(&object)
-        .args(multiarch_include())
-        .status()
-        .unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
-    assert!(status.success(), "{clang} could not compile {SOURCE}: {status}");
+    for name in SOURCES {
+        let source = format!("src/bpf/{name}.bpf.c");
+        println!("cargo::rerun-if-changed={source}");
+        let status = Command::new(&clang)
+            // libbpf reads the maps from BTF, which `-g` adds. Linux supports v3 since 5.1.
+            .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-c", &source, "-o"])
+            .arg(folder.join(format!("{name}.bpf.o")))
+            .args(multiarch_include())
+            .status()
+            .unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
+        assert!(status.success(), "{clang} could not compile {source}: {status}");
+    }
 }
 
 /// `$CLANG`, otherwise the first clang that runs.

@@ -11,6 +11,7 @@
 //! * [`odd`]: unusual frames: tagged, padded, with options, fragments, truncated.
 //! * [`raw`]: a packet socket to send such frames, and to relay frames.
 //! * [`impair`]: impairments of a wire, and the relay that makes them.
+//! * [`pktgen`]: a generator and sink of test traffic.
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
 //! * [`engine`]: cost per packet of the engine.
 //! * [`report`]: tables and rows of figures.
@@ -27,6 +28,7 @@ pub mod odd;
 pub mod outcome;
 pub mod pcap;
 pub mod ping;
+pub mod pktgen;
 pub mod raw;
 pub mod report;
 pub mod tcp;

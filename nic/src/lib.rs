@@ -6,16 +6,19 @@
 //! * [`memory`]: a pair of connected queues in memory.
 //! * [`pcap`]: receives the packets of a capture file, writes sent packets to another.
 //! * [`synthetic`]: receives the same frames again and again, for benchmarks.
+//! * [`traffic`]: test traffic, sent by a BPF program or written in user space.
 //! * [`affinity`]: CPU affinity of threads.
 //! * [`wakeup`]: wakes a thread that waits for a ring.
 //! * [`error`]: errors of opening or using a queue.
 //!
 //! Frames are in [`spin_frame`], which needs no system calls.
 //!
-//! `unsafe` is in `map` (mappings), `synthetic` (frames in a mapping) and `afxdp` (rings, ioctls, bpf calls).
+//! `unsafe` is in `map` (mappings), `synthetic` (frames in a mapping) and `afxdp` and `traffic`
+//! (rings, ioctls, bpf calls).
 
 pub mod affinity;
 pub mod afxdp;
+mod bpf;
 mod counts;
 pub mod error;
 mod map;
@@ -24,6 +27,7 @@ pub mod pcap;
 pub mod queue;
 pub mod steering;
 pub mod synthetic;
+pub mod traffic;
 mod wait;
 pub mod wakeup;
 

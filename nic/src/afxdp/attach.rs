@@ -20,7 +20,7 @@ use crate::error::NicError;
 const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// An attached program. Dropping it detaches.
-pub(super) struct Attached {
+pub(crate) struct Attached {
     _link: OwnedFd,
     /// Attached in native mode, otherwise generic.
     pub(super) native: bool,
@@ -28,8 +28,17 @@ pub(super) struct Attached {
 
 /// Attaches `filter` to `interface`.
 pub(super) fn attach(filter: &Filter, interface: &Interface, mode: Mode) -> Result<Attached, NicError> {
+    attach_either([filter.program(), filter.generic()], interface, mode)
+}
+
+/// Attaches the first program in native mode, or the second in generic mode.
+pub(crate) fn attach_either(
+    programs: [BorrowedFd<'_>; 2],
+    interface: &Interface,
+    mode: Mode,
+) -> Result<Attached, NicError> {
     if mode != Mode::Generic {
-        match attach_as(filter.program(), interface, XdpFlags::DRV_MODE, "native") {
+        match attach_as(programs[0], interface, XdpFlags::DRV_MODE, "native") {
             Err(NicError::Attach { source, .. }) if mode == Mode::Auto => {
                 tracing::info!(interface = interface.name, reason = %source, "no native XDP here, using generic mode");
             }
@@ -40,7 +49,7 @@ pub(super) fn attach(filter: &Filter, interface: &Interface, mode: Mode) -> Resu
             }
         }
     }
-    let link = attach_as(filter.generic(), interface, XdpFlags::SKB_MODE, "generic")?;
+    let link = attach_as(programs[1], interface, XdpFlags::SKB_MODE, "generic")?;
     tracing::info!(interface = interface.name, "XDP program attached in generic mode");
     Ok(Attached { _link: link, native: false })
 }

@@ -5,15 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_prog_test_run_opts, bpf_test_run_opts};
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, set_print};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use spin_abi::rules::{MAX_TESTS, Test};
 
+use crate::bpf::{self, Aligned, map, program, refused, system};
 use crate::error::NicError;
 use crate::steering::{FlowSteering, check_rules};
 
-/// The compiled program, aligned as an ELF header requires.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
 
 const KEY: [u8; 4] = 0_u32.to_ne_bytes();
@@ -184,55 +182,14 @@ fn encode(tests: &[Test]) -> Vec<u8> {
     bytes
 }
 
-/// Logs messages of libbpf, which would otherwise go to standard error. Errors contain everything that a user must
-/// know.
-fn log(level: PrintLevel, message: String) {
-    tracing::debug!(?level, "libbpf: {}", message.trim_end());
-}
-
 fn load_object(queues: u32) -> libbpf_rs::Result<Object> {
-    set_print(Some((PrintLevel::Info, log)));
-    let mut object = ObjectBuilder::default().name("spin_filter")?.open_memory(&OBJECT.0)?;
+    let mut object = bpf::open("spin_filter", &OBJECT.0)?;
     for mut map in object.maps_mut() {
         if map.name() == "sockets" {
             map.set_max_entries(queues)?;
         }
     }
     object.load()
-}
-
-fn program(object: &Object, name: &str) -> libbpf_rs::Result<OwnedFd> {
-    let program = object.progs().find(|program| program.name() == name).ok_or_else(|| missing(name))?;
-    Ok(program.as_fd().try_clone_to_owned()?)
-}
-
-fn map(object: &Object, name: &str) -> libbpf_rs::Result<MapHandle> {
-    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| missing(name))?;
-    MapHandle::try_from(&map)
-}
-
-fn missing(name: &str) -> libbpf_rs::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("{name} is not in the compiled program")).into()
-}
-
-fn io_error(error: &libbpf_rs::Error) -> io::Error {
-    let kind = match error.kind() {
-        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-        ErrorKind::NotFound => io::ErrorKind::NotFound,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, format!("{error:#}"))
-}
-
-fn system(action: &'static str, error: &libbpf_rs::Error) -> NicError {
-    NicError::system(action, io_error(error))
-}
-
-fn refused(error: &libbpf_rs::Error) -> NicError {
-    if error.kind() == ErrorKind::PermissionDenied {
-        return NicError::Privileges { action: "load the XDP program" };
-    }
-    NicError::Program { source: io_error(error) }
 }
 
 #[cfg(test)]

@@ -31,9 +31,9 @@ struct Channels {
 
 /// An interface that is up.
 #[derive(Clone, Debug)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    pub(super) index: u32,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
     pub(super) mtu: u32,
     /// Receive queues, at least 1.
     pub(super) queues: u32,
@@ -43,7 +43,7 @@ pub(super) struct Interface {
 
 impl Interface {
     /// Finds the interface `name`.
-    pub(super) fn find(name: &str) -> Result<Self, NicError> {
+    pub(crate) fn find(name: &str) -> Result<Self, NicError> {
         let action = "open a socket to ask for the interface";
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(|errno| NicError::system(action, errno))?;

@@ -12,11 +12,11 @@
 //! Without `ethtool -K PEER tx off` checksums are not filled in. Without `ethtool -K PEER txvlan off` the tags of
 //! VLAN interfaces are missing. Tags that a packet socket or an AF_XDP socket writes are always in the frame.
 
-mod attach;
+pub(crate) mod attach;
 mod bind;
 pub mod config;
 pub mod filter;
-mod interface;
+pub(crate) mod interface;
 mod kernel_pass;
 mod ring;
 mod socket;
