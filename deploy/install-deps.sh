@@ -31,7 +31,7 @@ test=(
     "${demo[@]}"
     "command:c++ g++"
     "command:qemu-riscv32 qemu-user"
-    "command:c++ g++"
+    "command:trafgen netsniff-ng"
     "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"
     "file:/usr/lib/picolibc/riscv64-unknown-elf/lib/libc.a picolibc-riscv64-unknown-elf"
 )

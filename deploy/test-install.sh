@@ -26,6 +26,7 @@ cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/
 cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
 said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
 for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
+"$bin/spin-pktgen" --help | grep -q "^Send test traffic on an interface"
 "$bin/spin-impair" --help | grep -q "^Relay frames between two interfaces"
 deploy/playground.sh --help | grep -q '^Usage: deploy/playground.sh'
 if [ "$(id -u)" = 0 ]; then

@@ -129,15 +129,6 @@ fn link_address_of(index: u32, protocol: i32) -> io::Result<SockAddr> {
     Ok(address)
 }
 
-/// Returns an interface's MAC address.
-///
-/// # Errors
-/// The interface does not exist in this network namespace, or has no MAC address.
-pub fn mac(interface: &str) -> io::Result<[u8; 6]> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
-    parse_mac(text.trim()).ok_or_else(|| io::Error::other(format!("{interface} has no MAC address")))
-}
-
 /// Parses a MAC address such as `02:00:00:00:00:01`.
 #[must_use]
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {

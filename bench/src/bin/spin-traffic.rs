@@ -200,7 +200,7 @@ impl UdpClient {
 impl OddFrames {
     fn run(&self) -> Verdicts {
         let addresses = Addresses {
-            from_mac: raw::mac(&self.iface)?,
+            from_mac: spin_nic::afxdp::mac_address(&self.iface)?,
             to_mac: self.to_mac,
             from: self.from,
             to: self.to,

@@ -6,11 +6,16 @@
 //! * [`port`]: backends that send and receive.
 //! * [`tally`]: what the sink saw.
 //! * [`run`]: sends and receives for a time.
+//! * [`ping`]: round trips of one packet at a time.
 //! * [`search`]: the highest rate without loss.
-//! * [`clock`]: the clock of stamps.
+//! * [`clock`]: the clock of signatures.
 
 pub mod clock;
+pub mod ping;
+pub mod port;
+pub mod run;
 pub mod schedule;
 pub mod search;
 pub mod settings;
+pub mod source;
 pub mod tally;

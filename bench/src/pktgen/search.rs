@@ -50,7 +50,7 @@ pub struct Found {
 /// Searches for the highest rate. `trial` sends for some seconds at a rate.
 ///
 /// # Errors
-/// Those of `trial`.
+/// An error of `trial`.
 pub fn search<E>(rules: &Rules, mut trial: impl FnMut(f64, f64) -> Result<Trial, E>) -> Result<Found, E> {
     let mut state = Search { rules, trial: &mut trial, trials: 0, sender_bound: false };
     let [mut low, mut high] = rules.bounds;

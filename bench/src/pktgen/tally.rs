@@ -14,6 +14,7 @@ pub struct Tally {
     duplicates: u64,
     reordered: u64,
     too_late: u64,
+    first: u64,
     /// One more than the greatest sequence number.
     next: u64,
     /// For each of the latest `WINDOW` sequence numbers, whether it arrived.
@@ -22,7 +23,7 @@ pub struct Tally {
 }
 
 /// The counts, once all packets have been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Packets sent.
     pub sent: u64,
@@ -34,7 +35,7 @@ pub struct Counts {
     pub duplicates: u64,
     /// Packets received after one that was sent later (RFC 4737, section 3.3).
     pub reordered: u64,
-    /// Packets received after 2^20 later ones. They count as lost, since duplicates of them cannot be told.
+    /// Packets received after 2^20 later ones, or of an earlier run. They count as lost, since duplicates of them cannot be told.
     pub too_late: u64,
 }
 
@@ -53,27 +54,28 @@ pub struct Latency {
     pub max: u64,
 }
 
-impl Default for Tally {
-    fn default() -> Self {
+impl Tally {
+    /// Expects sequence numbers from `first` on.
+    #[must_use]
+    pub fn starting_at(first: u64) -> Self {
         Self {
             received: 0,
             duplicates: 0,
             reordered: 0,
             too_late: 0,
-            next: 0,
+            first,
+            next: first,
             seen: vec![0; (WINDOW / 64) as usize],
             latency: Histogram::new_with_bounds(1, LONGEST, 3).expect("valid bounds"),
         }
     }
-}
 
-impl Tally {
     /// Counts a packet that arrived `latency` nanoseconds after it was due.
     pub fn add(&mut self, sequence: u64, latency: u64) {
         if sequence >= self.next {
             self.forget(sequence);
             self.next = sequence + 1;
-        } else if sequence + WINDOW < self.next {
+        } else if sequence < self.first || sequence + WINDOW < self.next {
             self.too_late += 1;
             return;
         } else if self.has_seen(sequence) {
@@ -147,7 +149,7 @@ mod tests {
     fn counts_equal_those_of_a_set() {
         let mut random = fastrand::Rng::with_seed(11);
         for _ in 0..50 {
-            let mut tally = Tally::default();
+            let mut tally = Tally::starting_at(0);
             let (mut seen, mut highest) = (HashSet::new(), None);
             let (mut duplicates, mut reordered) = (0, 0);
             let sent = random.u64(1..3000);
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_window_moves_with_the_greatest_number() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::starting_at(0);
         tally.add(0, 1);
         tally.add(WINDOW + 5, 1);
         tally.add(5, 1);
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn latencies() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::starting_at(0);
         assert_eq!(tally.latency(), None);
         for sequence in 0..1000 {
             tally.add(sequence, sequence + 1);

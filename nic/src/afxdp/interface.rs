@@ -41,14 +41,19 @@ pub(crate) struct Interface {
     pub(super) transmit: u32,
 }
 
+/// MAC address of an interface, in the network namespace of the calling thread.
+///
+/// # Errors
+/// No such interface.
+pub fn mac_address(name: &str) -> Result<[u8; 6], NicError> {
+    let (query, mut request) = Query::about(name)?;
+    query.mac(&mut request)
+}
+
 impl Interface {
     /// Finds the interface `name`.
     pub(crate) fn find(name: &str) -> Result<Self, NicError> {
-        let action = "open a socket to ask for the interface";
-        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(|errno| NicError::system(action, errno))?;
-        let mut request = request(name).ok_or_else(|| no_interface(name))?;
-        let query = Query { socket, name };
+        let (query, mut request) = Query::about(name)?;
         let index = query.index(&mut request)?;
         if !query.is_up(&mut request)? {
             return Err(NicError::Down { name: name.to_owned() });
@@ -78,7 +83,15 @@ struct Query<'a> {
     name: &'a str,
 }
 
-impl Query<'_> {
+impl<'a> Query<'a> {
+    fn about(name: &'a str) -> Result<(Self, ifreq), NicError> {
+        let action = "open a socket to ask for the interface";
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| NicError::system(action, errno))?;
+        let request = request(name).ok_or_else(|| no_interface(name))?;
+        Ok((Self { socket, name }, request))
+    }
+
     /// Calls an interface ioctl. The argument of `code` must be a `struct ifreq`, and the kernel must not keep a pointer to it.
     fn ask(&self, code: c_ulong, request: &mut ifreq) -> io::Result<()> {
         // SAFETY: the descriptor is open. This file passes only SIOC[GS]IF* and SIOCETHTOOL codes. For these the kernel reads
@@ -106,6 +119,13 @@ impl Query<'_> {
         ask.map_err(|error| NicError::system("read the interface's MTU", error))?;
         // SAFETY: SIOCGIFMTU wrote this variant, an integer.
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
+    }
+
+    fn mac(&self, request: &mut ifreq) -> Result<[u8; 6], NicError> {
+        self.ask(libc::SIOCGIFHWADDR as c_ulong, request).map_err(|_| no_interface(self.name))?;
+        // SAFETY: SIOCGIFHWADDR wrote this variant, an array of integers.
+        let [a, b, c, d, e, f, ..] = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
+        Ok([a, b, c, d, e, f].map(|byte| byte as u8))
     }
 
     /// Numbers of receive and transmit queues: combined and separate channels. `None` when the driver does not support this.
@@ -161,8 +181,14 @@ fn names() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Interface, names, request, sysfs_queues};
+    use super::{Interface, mac_address, names, request, sysfs_queues};
     use crate::error::NicError;
+
+    #[test]
+    fn the_loopback_has_an_address_of_zeros() {
+        assert_eq!(mac_address("lo").expect("it exists"), [0; 6]);
+        assert!(matches!(mac_address("nosuchif0"), Err(NicError::NoInterface { .. })));
+    }
 
     #[test]
     fn every_network_namespace_has_a_loopback() {

@@ -32,6 +32,7 @@ use spin_frame::{CAPACITY, CHUNK, Frame, LOW_WATERMARK, TxClosed, TxQueue};
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
 pub use filter::{Filter, FilterCounters};
+pub use interface::mac_address;
 
 use self::attach::Attached;
 use self::interface::Interface;

@@ -18,7 +18,9 @@ static long (*redirect)(__u32 interface, __u64 flags) = (void *)BPF_FUNC_redirec
 
 // traffic/pattern.rs
 enum { MAX_FLOWS = 1 << 17, MAX_LENGTHS = 1 << 8, FLOWS_PER_ADDRESS = 1 << 14, FIRST_PORT = 1024 };
-enum { IP = 14, UDP = 34, PAYLOAD = 42, SLMP_LEN = 10, STAMP_LEN = 18, MAX_FRAME = 3072 };
+enum { IP = 14, UDP = 34, PAYLOAD = 42, SLMP_LEN = 10, KEY_VALUE_LEN = 12, SIGNATURE_LEN = 18, MAX_FRAME = 3072 };
+enum header { NO_HEADER, SLMP, KEY_VALUE };
+enum { GET = 1, SET = 2, SPREAD = 37 }; // handlers/kvstore; prime to 100
 enum { SLMP_EOM = 0x8000, SLMP_SYN = 0x4000 }; // host/libfpspin/src/slmp/packet.rs
 
 // traffic/live.rs and traffic/hook.rs rely on the order of fields.
@@ -26,12 +28,14 @@ struct settings {
 	__u32 interface; // leaves there
 	__u32 flows; // entries in use of `flows`
 	__u32 lengths; // entries in use of `lengths`
-	__u32 packets; // of a message; 0: no SLMP header
+	__u32 packets; // of an SLMP message; 1 without SLMP
+	__u32 header; // behind the UDP header: enum header
+	__u32 sets; // requests of a hundred that set a value
 	__u32 ip_sum; // of the constant words of the IPv4 header
 	__u32 udp_sum; // of those of pseudo header, UDP header and payload
 	__u32 address; // of the first sender
-	__u32 run; // in all stamps
-	__u32 stamp_at;
+	__u32 run; // in all signatures
+	__u32 signature_at;
 };
 
 struct state {
@@ -76,11 +80,11 @@ struct {
 	type_field(value, __u32);
 } lengths SEC(".maps");
 
-// 0: frames of this run that `spin_count` received. 1: frames that `spin_reflect` sent back. 2 and 3: frames that the
-// interface accepted and refused, as `spin_sent` was told; there `bytes` is 0.
+// 0: frames of this run that `spin_count` received. 1: frames that `spin_reflect` sent back. 2: frames that the
+// interface accepted, as `spin_sent` was told; there `bytes` is 0.
 struct {
 	uint_field(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	uint_field(max_entries, 4);
+	uint_field(max_entries, 3);
 	type_field(key, __u32);
 	type_field(value, struct counts);
 } counts SEC(".maps");
@@ -137,6 +141,19 @@ INLINE __u32 write_slmp(__u8 *at, struct state *now, const struct settings *set,
 	return flags + words_of(message) + words_of(offset);
 }
 
+// The request for a key. Returns the sum of its words.
+INLINE __u32 write_request(__u8 *at, const struct state *now, const struct settings *set, __u32 key)
+{
+	__u32 operation = now->sequence % 100 * SPREAD % 100 < set->sets ? SET : GET, value = now->sequence;
+
+	put16(at + 2, operation);
+	put16(at + 4, key >> 16);
+	put16(at + 6, key);
+	put16(at + 8, value >> 16);
+	put16(at + 10, value);
+	return operation + words_of(key) + words_of(value);
+}
+
 // Frames of the page pool come back with the bytes of an earlier packet: all varying bytes are written each time.
 SEC("xdp") int spin_generate(struct xdp_md *ctx)
 {
@@ -158,8 +175,8 @@ SEC("xdp") int spin_generate(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	frame = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	at = set->stamp_at;
-	if (at > MAX_FRAME || frame + at + STAMP_LEN > end || frame + PAYLOAD + SLMP_LEN > end)
+	at = set->signature_at;
+	if (at > MAX_FRAME || frame + at + SIGNATURE_LEN > end || frame + PAYLOAD + KEY_VALUE_LEN > end)
 		return XDP_ABORTED;
 
 	address = set->address + *flow / FLOWS_PER_ADDRESS;
@@ -173,8 +190,10 @@ SEC("xdp") int spin_generate(struct xdp_md *ctx)
 	put16(frame + UDP + 4, *length - UDP);
 	// The length is in the pseudo header, too.
 	sum = set->udp_sum + words_of(address) + port + 2 * (*length - UDP);
-	if (set->packets)
+	if (set->header == SLMP)
 		sum += write_slmp(frame + PAYLOAD, now, set, *length);
+	else if (set->header == KEY_VALUE)
+		sum += write_request(frame + PAYLOAD, now, set, *flow);
 	put16(frame + at, set->run);
 	put64(frame + at + 2, now->sequence);
 	put64(frame + at + 10, time);
@@ -205,10 +224,8 @@ SEC("tp_btf/xdp_devmap_xmit") int spin_sent(unsigned long long *arguments)
 	struct settings *set = map_lookup(&settings, &zero);
 	struct net_device *to = (void *)arguments[1];
 
-	if (set && (__u32)to->ifindex == set->interface) {
+	if (set && (__u32)to->ifindex == set->interface)
 		count(2, (int)arguments[2], 0);
-		count(3, (int)arguments[3], 0);
-	}
 	return 0;
 }
 
@@ -219,10 +236,10 @@ SEC("xdp") int spin_count(struct xdp_md *ctx)
 	__u32 zero = 0;
 	struct settings *set = map_lookup(&settings, &zero);
 
-	if (!set || set->stamp_at > MAX_FRAME)
+	if (!set || set->signature_at > MAX_FRAME)
 		return XDP_PASS;
-	if (frame + set->stamp_at + STAMP_LEN > end ||
-	    *(const __u16 *)(frame + set->stamp_at) != big16(set->run))
+	if (frame + set->signature_at + SIGNATURE_LEN > end ||
+	    *(const __u16 *)(frame + set->signature_at) != big16(set->run))
 		return XDP_PASS;
 	count(0, 1, end - frame);
 	return XDP_DROP;

@@ -1,4 +1,4 @@
-//! Test traffic: frames with a stamp, and XDP programs that send, count and reflect them.
+//! Test traffic: frames with a signature, and XDP programs that send, count and reflect them.
 //!
 //! * [`pattern`]: the frames, defined once for user space and for the BPF program.
 //! * `object`: the BPF programs.
@@ -12,4 +12,4 @@ pub mod pattern;
 
 pub use hook::{Hook, HookProgram};
 pub use live::LiveSender;
-pub use pattern::{Pattern, Plan, PlanError, Stamp};
+pub use pattern::{Header, Pattern, Plan, PlanError, Signature};

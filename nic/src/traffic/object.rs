@@ -50,8 +50,6 @@ pub(super) enum Counted {
     Reflected = 1,
     /// Sent frames that the interface accepted.
     Accepted = 2,
-    /// Sent frames that the interface refused.
-    Refused = 3,
 }
 
 /// Packets and bytes counted by all CPUs.

@@ -1,7 +1,7 @@
-//! Frames of test traffic: UDP over IPv4, with a stamp in the payload.
+//! Frames of test traffic: UDP over IPv4, with a signature in the payload.
 //!
-//! Packet number n has the n-th length and, of each message, the next flow: both tables are repeated for ever. Packets with an
-//! SLMP header belong to messages of a fixed number of packets; without it each packet is a message.
+//! Packet number n has the n-th length, and each message has the next flow: both tables are repeated for ever. Packets with an
+//! SLMP header belong to messages of a fixed number of packets. Without it each packet is a message.
 //!
 //! A flow is a source address and a source port. All other header fields are those of [`Plan`]. Checksums are right.
 
@@ -15,8 +15,8 @@ pub const MAX_LENGTHS: usize = 1 << 8;
 pub const MIN_FRAME: usize = 60;
 /// Longest frame: one that fits a page with the kernel's headroom (`bpf_test_run_xdp_live`, net/bpf/test_run.c).
 pub const MAX_FRAME: usize = 3072;
-/// Bytes of a stamp.
-pub const STAMP_LEN: usize = 18;
+/// Bytes of a signature.
+pub const SIGNATURE_LEN: usize = 18;
 
 const FLOWS_PER_ADDRESS: u32 = 1 << 14;
 const FIRST_PORT: u16 = 1024;
@@ -24,13 +24,19 @@ const IP: usize = 14;
 const UDP: usize = 34;
 const PAYLOAD: usize = 42;
 const SLMP_LEN: usize = 10;
+const KEY_VALUE_LEN: usize = 12;
 /// Flags of an SLMP header: host/libfpspin/src/slmp/packet.rs.
 const SLMP_EOM: u16 = 0x8000;
 const SLMP_SYN: u16 = 0x4000;
+/// Operations of a request: handlers/kvstore.
+const GET: u32 = 1;
+const SET: u32 = 2;
+/// Spreads the requests that set over a hundred: prime to it.
+const SPREAD: u64 = 37;
 
 /// What identifies a packet and tells when it was due. In frames its fields follow each other in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct Signature {
     /// The run that sent it.
     pub run: u16,
     /// Its number, from 0.
@@ -39,21 +45,62 @@ pub struct Stamp {
     pub due: u64,
 }
 
-impl Stamp {
-    fn to_bytes(self) -> [u8; STAMP_LEN] {
-        let mut bytes = [0; STAMP_LEN];
+impl Signature {
+    fn to_bytes(self) -> [u8; SIGNATURE_LEN] {
+        let mut bytes = [0; SIGNATURE_LEN];
         bytes[..2].copy_from_slice(&self.run.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.sequence.to_be_bytes());
         bytes[10..].copy_from_slice(&self.due.to_be_bytes());
         bytes
     }
 
-    fn from_bytes(bytes: &[u8; STAMP_LEN]) -> Self {
+    fn from_bytes(bytes: &[u8; SIGNATURE_LEN]) -> Self {
         let [a, b, rest @ ..] = *bytes;
         let (sequence, due) = rest.split_at(8);
         // Both halves of 16 bytes have 8.
         let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
         Self { run: u16::from_be_bytes([a, b]), sequence: word(sequence), due: word(due) }
+    }
+}
+
+/// What follows the UDP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Header {
+    /// The signature.
+    #[default]
+    None,
+    /// An SLMP header.
+    Slmp {
+        /// Packets of a message.
+        packets: u32,
+    },
+    /// A request to the `kvstore` handler. The key is the flow's number, the value the packet's.
+    KeyValue {
+        /// Requests of a hundred that set a value. The others get one.
+        sets: u8,
+    },
+}
+
+impl Header {
+    /// Packets of a message.
+    fn packets(self) -> u32 {
+        match self {
+            Self::Slmp { packets } => packets,
+            Self::None | Self::KeyValue { .. } => 1,
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Slmp { .. } => SLMP_LEN,
+            Self::KeyValue { .. } => KEY_VALUE_LEN,
+        }
+    }
+
+    /// Offset of the signature in each frame.
+    fn signature_at(self) -> usize {
+        PAYLOAD + self.len()
     }
 }
 
@@ -72,9 +119,9 @@ pub struct Plan {
     pub lengths: Vec<u16>,
     /// Numbers of flows.
     pub flows: Vec<u32>,
-    /// Packets of an SLMP message. 0: no SLMP header.
-    pub packets_per_message: u32,
-    /// In all stamps.
+    /// What follows the UDP header.
+    pub header: Header,
+    /// In all signatures.
     pub run: u16,
 }
 
@@ -118,7 +165,7 @@ impl Pattern {
                 return Err(PlanError::Entries(what, len, most));
             }
         }
-        let least = (stamp_at(plan.packets_per_message) + STAMP_LEN).max(MIN_FRAME);
+        let least = (plan.header.signature_at() + SIGNATURE_LEN).max(MIN_FRAME);
         if let Some(&length) = plan.lengths.iter().find(|&&length| !(least..=MAX_FRAME).contains(&length.into())) {
             return Err(PlanError::Length(length, least));
         }
@@ -148,17 +195,17 @@ impl Pattern {
         self.plan.lengths[self.length].into()
     }
 
-    /// Offset of the stamp in each frame.
+    /// Offset of the signature in each frame.
     #[must_use]
-    pub fn stamp_at(&self) -> usize {
-        stamp_at(self.plan.packets_per_message)
+    pub fn signature_at(&self) -> usize {
+        self.plan.header.signature_at()
     }
 
-    /// The stamp of a received frame, if it is of this run.
+    /// The signature of a received frame, if it is of this run.
     #[must_use]
-    pub fn stamp(&self, frame: &[u8]) -> Option<Stamp> {
-        let bytes = frame.get(self.stamp_at()..)?.first_chunk()?;
-        Some(Stamp::from_bytes(bytes)).filter(|stamp| stamp.run == self.plan.run)
+    pub fn signature(&self, frame: &[u8]) -> Option<Signature> {
+        let bytes = frame.get(self.signature_at()..)?.first_chunk()?;
+        Some(Signature::from_bytes(bytes)).filter(|signature| signature.run == self.plan.run)
     }
 
     /// Writes the next frame, which is due at that time, into `buffer`: the first [`Pattern::next_len`] bytes.
@@ -183,39 +230,53 @@ impl Pattern {
         frame[UDP..UDP + 2].copy_from_slice(&port);
         frame[UDP + 4..UDP + 6].copy_from_slice(&udp_len.to_be_bytes());
         let mut udp_sum = self.udp_sum + sum(&source) + sum(&port) + 2 * u32::from(udp_len);
-        if self.plan.packets_per_message > 0 {
-            let header = self.slmp_header();
-            self.offset = self.offset.wrapping_add((len - PAYLOAD - SLMP_LEN) as u32);
-            frame[PAYLOAD..PAYLOAD + SLMP_LEN].copy_from_slice(&header);
-            udp_sum += sum(&header);
-        }
-        let stamp = Stamp { run: self.plan.run, sequence: self.sequence, due }.to_bytes();
-        let at = self.stamp_at();
-        frame[at..at + STAMP_LEN].copy_from_slice(&stamp);
-        put_checksum(frame, UDP + 6, udp_sum + sum(&stamp));
+        let header = match self.plan.header {
+            Header::None => [0; KEY_VALUE_LEN],
+            Header::Slmp { packets } => self.slmp_header(packets),
+            Header::KeyValue { sets } => self.request(sets, flow),
+        };
+        let header_len = self.plan.header.len();
+        frame[PAYLOAD..PAYLOAD + header_len].copy_from_slice(&header[..header_len]);
+        udp_sum += sum(&header[..header_len]);
+        let signature = Signature { run: self.plan.run, sequence: self.sequence, due }.to_bytes();
+        let at = self.signature_at();
+        frame[at..at + SIGNATURE_LEN].copy_from_slice(&signature);
+        put_checksum(frame, UDP + 6, udp_sum + sum(&signature));
         if frame[UDP + 6..UDP + 8] == [0, 0] {
             // Zero means that there is no checksum (RFC 768).
             frame[UDP + 6..UDP + 8].fill(0xff);
         }
-        self.advance();
+        self.advance(len);
         len
     }
 
-    fn slmp_header(&self) -> [u8; SLMP_LEN] {
+    fn slmp_header(&self, packets: u32) -> [u8; KEY_VALUE_LEN] {
         let first = if self.packet == 0 { SLMP_SYN } else { 0 };
-        let last = if self.packet + 1 >= self.plan.packets_per_message { SLMP_EOM } else { 0 };
-        let mut header = [0; SLMP_LEN];
+        let last = if self.packet + 1 >= packets { SLMP_EOM } else { 0 };
+        let mut header = [0; KEY_VALUE_LEN];
         header[..2].copy_from_slice(&(first | last).to_be_bytes());
         header[2..6].copy_from_slice(&self.message.to_be_bytes());
-        header[6..].copy_from_slice(&self.offset.to_be_bytes());
+        header[6..10].copy_from_slice(&self.offset.to_be_bytes());
         header
     }
 
-    fn advance(&mut self) {
+    fn request(&self, sets: u8, key: u32) -> [u8; KEY_VALUE_LEN] {
+        let operation = if self.sequence % 100 * SPREAD % 100 < u64::from(sets) { SET } else { GET };
+        let mut header = [0; KEY_VALUE_LEN];
+        for (to, word) in header.as_chunks_mut::<4>().0.iter_mut().zip([operation, key, self.sequence as u32]) {
+            *to = word.to_be_bytes();
+        }
+        header
+    }
+
+    /// Goes to the next packet, after one of this length.
+    fn advance(&mut self, len: usize) {
         self.sequence += 1;
         self.length = (self.length + 1) % self.plan.lengths.len();
         self.packet += 1;
-        if self.packet >= self.plan.packets_per_message {
+        // A frame has at most MAX_FRAME bytes.
+        self.offset = self.offset.wrapping_add((len - PAYLOAD - self.plan.header.len()) as u32);
+        if self.packet >= self.plan.header.packets() {
             self.packet = 0;
             self.offset = 0;
             self.message = self.message.wrapping_add(1);
@@ -233,23 +294,26 @@ impl Pattern {
         let plan = &self.plan;
         // Both tables are bounded.
         let (flows, lengths) = (plan.flows.len() as u32, plan.lengths.len() as u32);
+        let (kind, sets) = match plan.header {
+            Header::None => (0, 0),
+            Header::Slmp { .. } => (1, 0),
+            Header::KeyValue { sets } => (2, sets),
+        };
         let words = [
             interface,
             flows,
             lengths,
-            plan.packets_per_message,
+            plan.header.packets(),
+            kind,
+            sets.into(),
             self.ip_sum,
             self.udp_sum,
             plan.source.into(),
             plan.run.into(),
-            self.stamp_at() as u32,
+            self.signature_at() as u32,
         ];
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
-}
-
-fn stamp_at(packets_per_message: u32) -> usize {
-    if packets_per_message > 0 { PAYLOAD + SLMP_LEN } else { PAYLOAD }
 }
 
 /// A frame of the plan, with zeros for the varying fields.
@@ -281,7 +345,7 @@ fn put_checksum(frame: &mut [u8], at: usize, sum: u32) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Pattern, Plan, PlanError};
+    use super::{Header, Pattern, Plan, PlanError};
     use std::net::Ipv4Addr;
 
     pub(in crate::traffic) fn plan() -> Plan {
@@ -292,22 +356,22 @@ pub(super) mod tests {
             port: 9999,
             lengths: vec![70, 61, 1514],
             flows: vec![0, 1, 70_000, (1 << 20) - 1],
-            packets_per_message: 0,
+            header: Header::None,
             run: 0xfedc,
         }
     }
 
     #[test]
-    fn stamps_are_read_back() {
+    fn signatures_are_read_back() {
         let mut pattern = Pattern::new(plan()).expect("a plan");
         let mut frame = [0; 1514];
         for sequence in 0..10 {
             let len = pattern.write(1 << 60 | sequence, &mut frame);
-            let stamp = pattern.stamp(&frame[..len]).expect("of this run");
-            assert_eq!((stamp.sequence, stamp.due), (sequence, 1 << 60 | sequence));
-            assert_eq!(pattern.stamp(&frame[..59]), None);
+            let signature = pattern.signature(&frame[..len]).expect("of this run");
+            assert_eq!((signature.sequence, signature.due), (sequence, 1 << 60 | sequence));
+            assert_eq!(pattern.signature(&frame[..59]), None);
             frame[43] ^= 1;
-            assert_eq!(pattern.stamp(&frame[..len]), None, "of another run");
+            assert_eq!(pattern.signature(&frame[..len]), None, "of another run");
         }
         assert_eq!(pattern.written(), 10);
     }
@@ -315,7 +379,8 @@ pub(super) mod tests {
     #[test]
     fn messages_have_marks_and_offsets() {
         let mut pattern =
-            Pattern::new(Plan { packets_per_message: 3, lengths: vec![70, 79, 1514], ..plan() }).expect("a plan");
+            Pattern::new(Plan { header: Header::Slmp { packets: 3 }, lengths: vec![70, 79, 1514], ..plan() })
+                .expect("a plan");
         let headers: Vec<_> = (0..6)
             .map(|due| {
                 let mut frame = [0; 1514];
@@ -331,12 +396,36 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn requests_have_keys_and_the_share_of_sets() {
+        let plan = Plan { header: Header::KeyValue { sets: 5 }, lengths: vec![100], flows: vec![7, 70_000], ..plan() };
+        let mut pattern = Pattern::new(plan).expect("a plan");
+        let requests: Vec<_> = (0..1000)
+            .map(|due| {
+                let mut frame = [0; 100];
+                pattern.write(due, &mut frame);
+                [42, 46, 50].map(|at| u32::from_be_bytes(frame[at..at + 4].try_into().expect("4 bytes")))
+            })
+            .collect();
+        assert_eq!(requests.iter().filter(|[operation, ..]| *operation == 2).count(), 50);
+        assert!(requests.iter().all(|[operation, ..]| matches!(operation, 1 | 2)));
+        for (number, [_, key, value]) in requests.iter().enumerate() {
+            assert_eq!((*key, *value as usize), ([7, 70_000][number % 2], number));
+        }
+    }
+
+    #[test]
     fn invalid_plans_are_refused() {
         let refused = |plan| Pattern::new(plan).expect_err("refused");
         assert_eq!(refused(Plan { flows: vec![], ..plan() }), PlanError::Entries("flows", 0, 1 << 17));
         assert_eq!(refused(Plan { lengths: vec![60; 257], ..plan() }), PlanError::Entries("lengths", 257, 256));
-        for (length, packets_per_message, least) in [(59, 0, 60), (3073, 0, 60), (69, 2, 70)] {
-            let plan = Plan { lengths: vec![100, length], packets_per_message, ..plan() };
+        let cases = [
+            (59, Header::None, 60),
+            (3073, Header::None, 60),
+            (69, Header::Slmp { packets: 2 }, 70),
+            (71, Header::KeyValue { sets: 50 }, 72),
+        ];
+        for (length, header, least) in cases {
+            let plan = Plan { lengths: vec![100, length], header, ..plan() };
             assert_eq!(refused(plan), PlanError::Length(length, least));
         }
         assert!(Pattern::new(Plan { lengths: vec![60, 3072], ..plan() }).is_ok());
