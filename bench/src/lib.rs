@@ -11,9 +11,11 @@
 //! * [`odd`]: unusual frames: tagged, padded, with options, fragments, truncated.
 //! * [`raw`]: a packet socket to send such frames, and to relay frames.
 //! * [`impair`]: impairments of a wire, and the relay that makes them.
+//! * [`peers`]: spind beside other programs on one wire.
 //! * [`pktgen`]: a generator and sink of test traffic.
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
 //! * [`engine`]: cost per packet of the engine.
+//! * [`reflect`]: turns a datagram round.
 //! * [`report`]: tables and rows of figures.
 //! * [`counters`]: reading numbers from the output of `spinctl stats --json`.
 #![deny(unsafe_code)]
@@ -27,9 +29,11 @@ pub mod impair;
 pub mod odd;
 pub mod outcome;
 pub mod pcap;
+pub mod peers;
 pub mod ping;
 pub mod pktgen;
 pub mod raw;
+pub mod reflect;
 pub mod report;
 pub mod tcp;
 pub mod udp;

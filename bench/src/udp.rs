@@ -200,7 +200,8 @@ fn index(sequence: u64) -> usize {
     index
 }
 
-/// Sends every datagram back to its sender through the kernel's sockets; returns only when the socket fails.
+/// Sends every datagram back to its sender through the kernel's sockets. Polls a socket that does not block. Returns only when
+/// the socket fails.
 ///
 /// # Errors
 /// The socket's error.
@@ -208,8 +209,16 @@ pub fn echo(socket: &UdpSocket) -> io::Result<()> {
     let mut buffer = vec![0; MAX_SIZE];
     loop {
         match socket.recv_from(&mut buffer) {
-            Ok((length, from)) => drop(socket.send_to(&buffer[..length], from)?),
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionRefused) => {}
+            Ok((length, from)) => match socket.send_to(&buffer[..length], from) {
+                // A full send buffer loses the reply.
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                Ok(_) | Err(_) => {}
+            },
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                ) => {}
             Err(error) => return Err(error),
         }
     }

@@ -30,6 +30,9 @@ enum Command {
         /// Address to listen on
         #[arg(long)]
         listen: SocketAddr,
+        /// Poll the socket instead of sleeping until something arrives
+        #[arg(long)]
+        poll: bool,
     },
     /// Write bytes to a TCP connection; print their number and SHA-256
     TcpSend {
@@ -247,8 +250,9 @@ fn check_capture(captures: &[PathBuf], parties: Parties) -> Verdicts {
     Ok(report.holds())
 }
 
-fn udp_echo(listen: SocketAddr) -> Verdicts {
+fn udp_echo(listen: SocketAddr, poll: bool) -> Verdicts {
     let socket = UdpSocket::bind(listen).map_err(|error| format!("{listen}: {error}"))?;
+    socket.set_nonblocking(poll)?;
     println!("listening on {}", socket.local_addr()?);
     udp::echo(&socket)?;
     Ok(true)
@@ -263,7 +267,7 @@ fn tcp_receive(listen: SocketAddr, timeout: u64) -> Verdicts {
 fn run(command: Command) -> Verdicts {
     match command {
         Command::UdpClient(client) => client.run(),
-        Command::UdpEcho { listen } => udp_echo(listen),
+        Command::UdpEcho { listen, poll } => udp_echo(listen, poll),
         Command::TcpSend { to, bytes, timeout } => {
             println!("{}", serde_json::to_string(&tcp::send(to, bytes, 1, Duration::from_secs(timeout))?)?);
             Ok(true)

@@ -137,8 +137,9 @@ impl XdpPort {
     }
 }
 
-/// Rules for IPv4 UDP datagrams to or from a port.
-fn udp_rules(port: u16) -> [Test; 4] {
+/// Rules for IPv4 UDP datagrams to or from a port, for [`spin_nic::FlowSteering::set_rules`].
+#[must_use]
+pub fn udp_rules(port: u16) -> [Test; 4] {
     let udp = Test { base: Base::Kind, flags: 0, offset: 0, mask: u32::MAX, min: 0x0800_0411, max: 0x0800_0411 };
     let ports =
         |mask: u32, port: u32| Test { base: Base::L4, flags: END_OF_RULE, offset: 0, mask, min: port, max: port };

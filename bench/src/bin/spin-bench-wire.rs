@@ -1,0 +1,164 @@
+//! `spin-bench-wire`: spind beside other programs on one veth, in interleaved rounds.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use spin_bench::peers::lab::{Lab, LabError};
+use spin_bench::peers::machine::{Load, Machine};
+use spin_bench::peers::measure::Measure;
+use spin_bench::peers::peer::{ALL, Kind, Peer};
+use spin_bench::peers::results::{Results, Series, median};
+
+/// Measure spind with `udp_pingpong` beside other UDP echoes: throughput and round trips between two namespaces, in interleaved
+/// rounds. Needs root and two cores: the program runs on the first, the load on the second.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Number of rounds
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    rounds: usize,
+    /// Programs to run: those whose names contain one of these
+    #[arg(long, value_name = "TEXT", value_delimiter = ',', default_value = "")]
+    only: Vec<String>,
+    /// Image of the handler
+    #[arg(long, value_name = "FILE", default_value = "target/handlers/udp_pingpong.elf")]
+    image: PathBuf,
+    /// File for the results as JSON
+    #[arg(long, value_name = "FILE", default_value = "target/bench/wire.json")]
+    json: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("spin-bench-wire: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is measured of a program.
+fn measures(peer: Peer) -> Vec<Measure> {
+    let busy = [Measure::Throughput(64), Measure::Throughput(1500), Measure::BackToBack(64), Measure::BackToBack(1500)];
+    let paused = Measure::Paused(64);
+    if peer.sleeps() { vec![paused] } else { busy.into_iter().chain([paused]).collect() }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+    if !args.image.exists() {
+        return Err(format!("{} is missing: make handlers", args.image.display()).into());
+    }
+    let mut results = Results {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        machine: Machine::here(),
+        series: Vec::new(),
+        missing: Vec::new(),
+    };
+    let mut peers = Vec::new();
+    for peer in ALL.into_iter().filter(|peer| args.only.iter().any(|text| peer.name().contains(text))) {
+        match peer.missing() {
+            Some(reason) => results.missing.push((peer.name(), reason.to_owned())),
+            None => peers.push(peer),
+        }
+    }
+    let lab = Lab::new()?;
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        for &peer in &peers {
+            measure(&lab, peer, args, &mut results)?;
+        }
+    }
+    print(&results);
+    if let Some(folder) = args.json.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&args.json, serde_json::to_string_pretty(&results)?)?;
+    println!("\nall rounds: {}", args.json.display());
+    Ok(())
+}
+
+/// Takes all measures of a program once.
+fn measure(lab: &Lab, peer: Peer, args: &Args, results: &mut Results) -> Result<(), LabError> {
+    let folder = tempdir()?;
+    let running = peer.start(lab, &folder.0, &args.image)?;
+    for measure in measures(peer) {
+        let before = Load::now();
+        let figures = measure.take(lab)?;
+        let disturbed = Load::now().disturbed_since(before);
+        let (program, name) = (peer.name(), measure.name());
+        let index = results.series.iter().position(|series| series.program == program && series.measure == name);
+        let series = match index {
+            Some(index) => &mut results.series[index],
+            None => {
+                results.series.push(Series {
+                    program,
+                    ours: peer.kind() == Kind::Ours,
+                    measure: name,
+                    unit: measure.unit().to_owned(),
+                    rounds: Vec::new(),
+                    p99: Vec::new(),
+                    p999: Vec::new(),
+                    disturbed: 0,
+                });
+                results.series.last_mut().expect("just added")
+            }
+        };
+        series.rounds.push(figures.main);
+        if let Some([p99, p999]) = figures.tail {
+            series.p99.push(p99);
+            series.p999.push(p999);
+        }
+        series.disturbed += usize::from(disturbed);
+    }
+    drop(running);
+    Ok(())
+}
+
+/// A folder that is removed when dropped.
+struct Folder(PathBuf);
+
+fn tempdir() -> Result<Folder, LabError> {
+    let path = std::env::temp_dir().join(format!("spin-bench-{}", std::process::id()));
+    fs::create_dir_all(&path)?;
+    Ok(Folder(path))
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn print(results: &Results) {
+    let mut names: Vec<&str> = results.series.iter().map(|series| series.measure.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        println!("\n{name}");
+        for series in results.series.iter().filter(|series| series.measure == name) {
+            let [low, high] = series.spread();
+            print!(
+                "  {:28} {:8.3} {}  ({low:.3} to {high:.3} in {} rounds",
+                series.program,
+                series.median(),
+                series.unit,
+                series.rounds.len()
+            );
+            if series.disturbed > 0 {
+                print!(", {} disturbed", series.disturbed);
+            }
+            print!(")");
+            if !series.p99.is_empty() {
+                print!("  p99 {:.1}, p99.9 {:.1}", median(&series.p99), median(&series.p999));
+            }
+            println!();
+        }
+    }
+    for (program, reason) in &results.missing {
+        println!("  {program}: not measured: {reason}");
+    }
+}

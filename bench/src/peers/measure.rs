@@ -1,0 +1,81 @@
+//! What is measured of a program, with `spin-pktgen` at the other end of the wire.
+
+use serde_json::Value;
+
+use super::lab::{ADDRESSES, CLIENT, Lab, LabError, MACS, PORT, output};
+
+/// A measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Replies per second under more load than the program can take, for frames of this length.
+    Throughput(u16),
+    /// Round trip of a packet that follows the reply to the previous one at once, for frames of this length.
+    BackToBack(u16),
+    /// Round trip of a packet after a pause of 2 ms.
+    Paused(u16),
+}
+
+/// Frames of a round of throughput: about a second's.
+const FRAMES: u32 = 1 << 20;
+/// Round trips of a round.
+const ROUND_TRIPS: u32 = 4000;
+/// Round trips of a round with pauses.
+const PAUSED_ROUND_TRIPS: u32 = 200;
+/// The pause in microseconds.
+const PAUSE: u32 = 2000;
+
+/// The figures of a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Mpps, or the median round trip in µs.
+    pub main: f64,
+    /// 99th and 99.9th percentile of the round trip in µs.
+    pub tail: Option<[f64; 2]>,
+}
+
+impl Measure {
+    /// Name in tables and results.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Throughput(len) => format!("throughput, {len} B"),
+            Self::BackToBack(len) => format!("round trip, {len} B"),
+            Self::Paused(len) => format!("round trip after 2 ms, {len} B"),
+        }
+    }
+
+    /// Unit of the figures.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if matches!(self, Self::Throughput(_)) { "Mpps" } else { "µs" }
+    }
+
+    /// Measures the program that is running in the lab.
+    ///
+    /// # Errors
+    /// The load does not run, or the program does not answer.
+    pub fn take(self, lab: &Lab) -> Result<Figures, LabError> {
+        let pktgen = lab.program("spin-pktgen");
+        let common = format!("--to-mac {} --to {} --from {} --port {PORT} --json", MACS[1], ADDRESSES[1], ADDRESSES[0]);
+        let command = match self {
+            Self::Throughput(len) => format!(
+                "{pktgen} send {CLIENT} --backend live --sink {CLIENT} --sink-backend count --size {len} --burst {FRAMES} --count {FRAMES} {common}"
+            ),
+            Self::BackToBack(len) => {
+                format!("{pktgen} ping {CLIENT} --backend xdp --size {len} --count {ROUND_TRIPS} {common}")
+            }
+            Self::Paused(len) => format!(
+                "{pktgen} ping {CLIENT} --backend xdp --size {len} --count {PAUSED_ROUND_TRIPS} --pause {PAUSE} {common}"
+            ),
+        };
+        let text = output(&mut lab.client(&command))?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| LabError::Output(error, text))?;
+        let us = |name: &str| value["latency"][name].as_f64().unwrap_or(f64::NAN) / 1e3;
+        Ok(match self {
+            Self::Throughput(_) => {
+                Figures { main: value["received_rate"].as_f64().unwrap_or(f64::NAN) / 1e6, tail: None }
+            }
+            Self::BackToBack(_) | Self::Paused(_) => Figures { main: us("p50"), tail: Some([us("p99"), us("p999")]) },
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! The programs that echo UDP datagrams.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::lab::{ADDRESSES, CORES, Lab, LabError, PORT, SERVER, output};
+
+/// Longest wait for a program to start or stop.
+const START: Duration = Duration::from_secs(20);
+
+/// Whose program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// spind with a handler.
+    Ours,
+    /// A program to compare with.
+    Peer,
+}
+
+/// A program that echoes UDP datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// spind with `udp_pingpong`, in an idle mode.
+    Spind(&'static str),
+    /// A bare AF_XDP socket that polls.
+    AfXdpPolling,
+    /// A bare AF_XDP socket that sleeps in the kernel.
+    AfXdpBlocking,
+    /// An XDP program that returns XDP_TX.
+    XdpTx,
+    /// DPDK's testpmd with a driver.
+    Testpmd(&'static str),
+    /// A UDP socket that waits in `recvfrom`.
+    Socket,
+    /// A UDP socket that polls.
+    SocketPolling,
+}
+
+/// All programs, in the order of a round.
+pub const ALL: [Peer; 10] = [
+    Peer::Spind("spin"),
+    Peer::AfXdpPolling,
+    Peer::Testpmd("af_xdp"),
+    Peer::Testpmd("af_packet"),
+    Peer::XdpTx,
+    Peer::Spind("adaptive"),
+    Peer::AfXdpBlocking,
+    Peer::Spind("sleep"),
+    Peer::Socket,
+    Peer::SocketPolling,
+];
+
+impl Peer {
+    /// Name in tables and results.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Spind(idle) => format!("spind, idle {idle}"),
+            Self::AfXdpPolling => "bare AF_XDP, polling".to_owned(),
+            Self::AfXdpBlocking => "bare AF_XDP, blocking".to_owned(),
+            Self::XdpTx => "kernel XDP_TX".to_owned(),
+            Self::Testpmd(driver) => format!("testpmd net_{driver}"),
+            Self::Socket => "kernel UDP socket, blocking".to_owned(),
+            Self::SocketPolling => "kernel UDP socket, polling".to_owned(),
+        }
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        if matches!(self, Self::Spind(_)) { Kind::Ours } else { Kind::Peer }
+    }
+
+    /// Whether it sleeps when idle: then only its latency after pauses is of interest.
+    #[must_use]
+    pub fn sleeps(self) -> bool {
+        matches!(self, Self::Spind("adaptive" | "sleep") | Self::AfXdpBlocking | Self::Socket)
+    }
+
+    /// Whether it receives from the kernel's stack: then the wire needs another program that accepts live frames.
+    fn uses_stack(self) -> bool {
+        matches!(self, Self::Testpmd("af_packet") | Self::Socket | Self::SocketPolling)
+    }
+
+    /// Why it cannot run here, if so.
+    #[must_use]
+    pub fn missing(self) -> Option<&'static str> {
+        let installed = || Command::new("dpdk-testpmd").arg("--version").output().is_ok();
+        (matches!(self, Self::Testpmd(_)) && !installed()).then_some("apt install dpdk-dev librte-net-af-xdp23")
+    }
+
+    /// Starts it, and waits until it answers. `folder` takes its files.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(self, lab: &Lab, folder: &Path, image: &Path) -> Result<Running, LabError> {
+        let log = folder.join("peer.log");
+        let socket = folder.join("spind.sock");
+        let core = CORES[1];
+        let (command, ready) = match self {
+            Self::Spind(idle) => (
+                format!(
+                    "{} --iface {SERVER} --socket {} --cores {core} --idle {idle}",
+                    lab.program("spind"),
+                    socket.display()
+                ),
+                "",
+            ),
+            Self::AfXdpPolling => (format!("{} {SERVER} --port {PORT}", lab.program("spin-xdp-echo")), "echo on"),
+            Self::AfXdpBlocking => {
+                (format!("{} {SERVER} --port {PORT} --block", lab.program("spin-xdp-echo")), "echo on")
+            }
+            Self::XdpTx => (format!("{} reflect {SERVER}", lab.program("spin-pktgen")), "attached to"),
+            Self::Testpmd(driver) => (testpmd(driver), "Press enter to exit"),
+            Self::Socket => {
+                (format!("{} udp-echo --listen {}:{PORT}", lab.program("spin-traffic"), ADDRESSES[1]), "listening")
+            }
+            Self::SocketPolling => (
+                format!("{} udp-echo --listen {}:{PORT} --poll", lab.program("spin-traffic"), ADDRESSES[1]),
+                "listening",
+            ),
+        };
+        let mut running = Running { children: Vec::new(), log };
+        if self.uses_stack() {
+            running.spawn(&mut lab.server(&format!("{} accept {SERVER}", lab.program("spin-pktgen"))))?;
+        }
+        running.spawn(&mut match self {
+            // It pins its own thread; its other threads go where there is room.
+            Self::Spind(_) => lab.server_unpinned(&command),
+            _ => lab.server(&command),
+        })?;
+        let begin = Instant::now();
+        while !self.is_ready(&running, ready, &socket) {
+            if begin.elapsed() > START || running.has_ended()? {
+                let said = running.said();
+                let last = said.lines().rev().take(4).collect::<Vec<_>>();
+                return Err(LabError::Start(self.name(), last.into_iter().rev().collect::<Vec<_>>().join("; ")));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        if let Self::Spind(_) = self {
+            let install = format!("install {} --rule {}", image.display(), "udp");
+            let mut spinctl = Command::new(lab.program("spinctl"));
+            spinctl.arg("--socket").arg(&socket).args(install.split_whitespace().take(2));
+            spinctl.arg("--rule").arg(format!("udp dport {PORT}"));
+            output(&mut spinctl)?;
+        }
+        Ok(running)
+    }
+
+    fn is_ready(self, running: &Running, ready: &str, socket: &Path) -> bool {
+        match self {
+            Self::Spind(_) => socket.exists(),
+            _ => running.said().contains(ready),
+        }
+    }
+}
+
+/// testpmd on the core of the program: its first thread waits for input, its second one forwards.
+fn testpmd(driver: &str) -> String {
+    let core = CORES[1];
+    format!(
+        "stdbuf -o0 dpdk-testpmd --lcores 0@{core},1@{core} --no-huge -m 512 --no-shconf --no-pci --no-telemetry \
+         --vdev net_{driver}0,iface={SERVER} -- --forward-mode=macswap --nb-cores=1 --total-num-mbufs=16384"
+    )
+}
+
+/// A running program. Dropping it stops it.
+pub struct Running {
+    children: Vec<Child>,
+    log: PathBuf,
+}
+
+impl Running {
+    fn spawn(&mut self, command: &mut Command) -> Result<(), LabError> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        // testpmd ends at the end of its input.
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        self.children.push(command.spawn()?);
+        Ok(())
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn has_ended(&mut self) -> Result<bool, LabError> {
+        let ended = self.children.last_mut().map(Child::try_wait).transpose()?;
+        Ok(ended.flatten().is_some())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().rev() {
+            drop(child.stdin.take());
+            let _ = kill_process(Pid::from_child(child), Signal::INT);
+            let begin = Instant::now();
+            while matches!(child.try_wait(), Ok(None)) {
+                if begin.elapsed() > START {
+                    let _ = child.kill();
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let _ = fs::remove_file(&self.log);
+    }
+}
