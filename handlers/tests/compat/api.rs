@@ -36,7 +36,7 @@ impl MakeWriter<'_> for Log {
 }
 
 /// The numbers in the log come from one source, whichever compiler built it.
-fn log_of(test: impl FnOnce()) -> String {
+pub fn log_of(test: impl FnOnce()) -> String {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
     tracing::subscriber::with_default(subscriber, test);

@@ -51,8 +51,24 @@ TYPE(&futex_unlock, void (*)(futex_t *));
 TYPE(handler_fn, void (*)(handler_args_t *));
 TYPE(&spin_cmd_test, int (*)(spin_cmd_t, bool *));
 TYPE(&spin_dma_test, int (*)(spin_dma_t, uint32_t *));
-TYPE(((task_t *)0)->handler_mem, void *);
-TYPE(((task_t *)0)->scratchpad, void *[NB_CLUSTERS]);
+/* Members of task_t and handler_args_t by type; layout.c has their places. */
+#define MEMBER(of, name, type) TYPE(((of *)0)->name, type)
+MEMBER(task_t, handler_mem, void *);
+MEMBER(task_t, handler_mem_size, size_t);
+MEMBER(task_t, pkt_mem, void *);
+MEMBER(task_t, pkt_mem_size, size_t);
+MEMBER(task_t, scratchpad, void *[NB_CLUSTERS]);
+MEMBER(task_t, scratchpad_size, size_t[NB_CLUSTERS]);
+MEMBER(task_t, host_mem_high, uint32_t);
+MEMBER(task_t, host_mem_low, uint32_t);
+MEMBER(task_t, host_mem_size, size_t);
+MEMBER(task_t, l2_pkt_mem, void *);
+MEMBER(task_t, home_cluster_id, uint32_t);
+MEMBER(task_t, flow_id, uint32_t);
+MEMBER(handler_args_t, task, task_t *);
+MEMBER(handler_args_t, hpu_gid, uint32_t);
+MEMBER(handler_args_t, cluster_id, uint32_t);
+MEMBER(handler_args_t, hpu_id, uint32_t);
 TYPE(&init_handlers, void (*)(handler_fn *, handler_fn *, handler_fn *, void **));
 NUMBER(SPIN_OK, 0);
 NUMBER(SPIN_FAIL, 1);
@@ -94,6 +110,15 @@ NUMBER(ntohl(0x12345678), 0x78563412);
 TYPE(&ip_checksum, uint16_t (*)(void *, size_t));
 NUMBER(PAGE_SIZE, 4096);
 NUMBER(PSPIN_ECALL_CYCLES, 1);
+/* Numbers of the privileged specification. */
+NUMBER(PULP_CSR_MSTATUS, 0x300);
+NUMBER(PULP_CSR_MTVEC, 0x305);
+NUMBER(PULP_CSR_MEPC, 0x341);
+NUMBER(PULP_CSR_MCAUSE, 0x342);
+NUMBER(PULP_CSR_MTVAL, 0x343);
+NUMBER(PULP_CSR_MCYCLE, 0xb00);
+NUMBER(PULP_CSR_MINSTRET, 0xb02);
+NUMBER(PULP_CSR_MHARTID, 0xf14);
 NUMBER(MAX_COUNTERS, 16);
 NUMBER(sizeof(struct perf_counter), 8);
 NUMBER(sizeof(((struct host_data *)0)->flag), 8 * CORE_COUNT);
@@ -120,6 +145,18 @@ static void fpspin(handler_args_t *args) {
     CHECK(now > then);
     ecall_1(PSPIN_ECALL_CYCLES, 0, then);
     CHECK(then > now && cycles() > then);
+    uint32_t hart;
+    read_csr(PULP_CSR_MHARTID, hart);
+    CHECK(hart == (args->cluster_id << 5 | args->hpu_id));
+    read_csr(PULP_CSR_MCYCLE, now);
+    read_csr(PULP_CSR_MCYCLE, then);
+    CHECK(then > now);
+    read_csr(PULP_CSR_MINSTRET, now);
+    read_csr(PULP_CSR_MINSTRET, then);
+    CHECK(then > now);
+    write_csr(PULP_CSR_MINSTRET, 0x40000000);
+    read_csr(PULP_CSR_MINSTRET, now);
+    CHECK(now >= 0x40000000 && now < 0x50000000);
     CHECK(HPU_ID(args) == args->hpu_gid);
     CHECK(HOST_ADDR_HPU(args) == HOST_ADDR(args) + (uint64_t)args->hpu_gid * PAGE_SIZE);
     CHECK(HOST_PLD_ADDR(args) == HOST_ADDR_HPU(args) + DMA_ALIGN);
@@ -194,12 +231,9 @@ static void arithmetic_and_registers(void) {
     CHECK(MMIO_READ(HWSCHED_HANDLER_FUN_ADDR) == (uint32_t)(uintptr_t)contract_ph);
     MMIO_WRITE(&word, 8);
     CHECK(word == 8);
-    ASSERT(val == other);
     LABEL(a_label);
     LABEL(a_label);
     TRACING_DUMMY_INSTR();
-    SPIN_PRINTF("%d and %s\n", 3, "four");
-    DEBUG_PRINT("with LOG: %d\n", 5);
 }
 
 static void dma(task_t *task) {
@@ -227,7 +261,9 @@ static void without_handles(task_t *task, uint64_t host) {
     CHECK(spin_host_write(host + 4104, 0xbeef, false) == SPIN_OK);
     CHECK(spin_dma_to_host(host + 4112, local, 4, 0, false) == SPIN_OK);
     CHECK(spin_dma_from_host(host + 4096, local, 4, 0, false) == SPIN_OK);
+    CHECK(local[0] == 0xcafe);
     CHECK(spin_send_packet(task->pkt_mem, task->pkt_mem_size, false) == SPIN_OK);
+    CHECK(spin_rdma_put(5, local, 4, false) == SPIN_OK);
 }
 
 __handler__ void contract_ph(handler_args_t *args) {

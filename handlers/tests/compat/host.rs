@@ -50,3 +50,25 @@ fn a_request_waits_for_the_hosts_answer() {
         }
     }
 }
+
+/// Without a page of host memory for each HPU, `fpspin_check_host_mem` is false, and the handler asks nobody.
+#[test]
+fn host_memory_has_a_page_for_each_hpu_or_is_too_small() {
+    let question: Vec<u8> = (0..40).map(|n| if n == 0 { b'r' } else { n }).collect();
+    for compiler in COMPILERS {
+        for (host_mem, asks) in [(0, false), (15 * 4096, false), (16 * 4096 - 8, false), (16 * 4096, true)] {
+            let image = build(FPSPIN, compiler, "host.c", &[]);
+            let mut lab = FPSPIN.lab(Kind::Jit);
+            let (id, host) = lab.try_install(&image, Install { host_mem, ..FPSPIN.install() }, ROOT).expect("installs");
+            lab.arrive(&[udp(9999, &question)]);
+            for _ in 0..50 {
+                lab.poll();
+            }
+            let what = format!("{compiler}, {host_mem} bytes");
+            assert_eq!((lab.faults(id), lab.count(id, Counter::CommandErrors)), (vec![], 0), "{what}");
+            assert_eq!(lab.count(id, Counter::Messages), u64::from(!asks), "{what}: it waits if it has asked");
+            let flags = host.iter().flat_map(|host| (0..host_mem / 4096).map(|page| host_word(host, page * 4096)));
+            assert_eq!(flags.filter(|&flag| flag != 0).count(), usize::from(asks), "{what}");
+        }
+    }
+}

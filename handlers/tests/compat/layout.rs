@@ -25,7 +25,7 @@ fn clang_14_builds_everything() {
     }
     let folder = tempfile::tempdir().unwrap();
     for abi in ["pspin", "fpspin"] {
-        for name in ["contract.c", "layout.c", "api.c", "fault.c", "falls.c", "stress.c"] {
+        for name in ["contract.c", "layout.c", "api.c", "fault.c", "falls.c", "prints.c", "reservation.c", "stress.c"] {
             let mut command = Command::new(spin_cc());
             command.env("SPIN_CLANG", "clang-14").args(["--abi", abi, "-Werror"]).arg(source(name));
             let output = command.arg("-o").arg(folder.path().join("x.elf")).output().unwrap();

@@ -11,6 +11,8 @@ mod contract;
 mod host;
 mod layout;
 mod original;
+mod prints;
+mod reservation;
 mod stress;
 mod wire;
 
