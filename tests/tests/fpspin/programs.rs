@@ -230,6 +230,37 @@ fn a_program_changes_what_is_loaded() {
     assert!(program.end(PATIENCE).0.success());
 }
 
+/// Contexts of one program have rulesets of their own, whichever of them is changed.
+#[test]
+fn contexts_of_a_program_have_their_own_rulesets() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spind = spind(folder.path(), &[]);
+    let (program, image) = (compile("contexts", C, true, folder.path()), handlers("control_handlers", folder.path()));
+    let mut program = Program::start(Command::new(program).arg(spind.socket()).arg(image));
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    let frames: Vec<_> = (1..=9).map(|port| udp(1, [4000, port], &[0; 20])).collect();
+    for (step, ports, counts) in [
+        ("1, 2 and 3, 4", &[1, 2, 3, 4][..], "0:1 1:2 2:1"),
+        ("the latest: 5 and 6", &[1, 2, 3, 5, 6], "0:1 1:2 2:2"),
+        ("context 0: 7", &[2, 3, 5, 6, 7], "0:1 1:2 2:2"),
+        ("the latest context 1: 8", &[2, 3, 7, 8], "0:1 1:2 2:1"),
+        ("the latest that is left: 9", &[7, 9], "0:1 1:1"),
+        ("the context 1 that is left: 2", &[2, 7], "0:1 1:1"),
+        ("context 0: none", &[2], "0:0 1:1"),
+        // Of contexts that match a packet, the one installed first gets it.
+        ("context 0: all", &[1, 2, 3, 4, 5, 6, 7, 8, 9], "0:9 1:0"),
+    ] {
+        assert_eq!(program.line(), step);
+        let mut taken: Vec<u8> = exchange(&mut client, &frames).iter().map(|sent| sent[37]).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, ports, "{step}");
+        program.go_on();
+        assert_eq!(program.line(), counts, "{step}");
+    }
+    assert!(program.end(PATIENCE).0.success());
+    all_gone(&mut client);
+}
+
 #[test]
 fn programs_with_the_same_image_share_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");

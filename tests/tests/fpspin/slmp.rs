@@ -1,7 +1,9 @@
 //! A file transfer by SLMP from a host program to handlers and their host program, over a veth between two namespaces.
 
 use std::fs;
-use std::process::Command;
+use std::io::Read;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use spin_testing::bounded;
@@ -71,5 +73,40 @@ fn a_file_arrives_as_it_was() {
         let compared = Command::new("cmp").arg(path("sent")).arg(path("received")).status().expect("cmp runs");
         assert!(compared.success(), "the file is the same");
         fs::remove_file(path("received")).expect("it is there");
+    }
+}
+
+/// A sender whose window is greater than the receive buffer allows says so once, and sends.
+#[test]
+fn a_window_that_does_not_fit_is_told_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("sent");
+    fs::write(&path, noise(3000)).expect("written");
+    let program = compile("slmp_send", C, true, folder.path());
+    let granted: usize = fs::read_to_string("/proc/sys/net/core/rmem_max").expect("Linux").trim().parse().expect("one");
+    let fitting = (granted / 1024).min(1024);
+    // An address of this process alone.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high.max(1), low, 77);
+    let receiver = UdpSocket::bind((address, 9330)).expect("the port is free");
+    receiver.set_read_timeout(Some(BOUND)).expect("a timeout");
+    for (window, is_told) in [(fitting, false), (fitting + 1, true)] {
+        let mut command = Command::new(&program);
+        command.arg(address.to_string()).arg(&path).args(["1000", &window.to_string(), "1"]).stderr(Stdio::piped());
+        let mut sender = command.spawn().expect("it starts");
+        // Three messages of one packet each, then an empty one.
+        for message in 1..=4 {
+            let mut packet = [0; 2000];
+            let (length, from) = receiver.recv_from(&mut packet).expect("a packet");
+            assert_eq!((&packet[..6], length), (&[0xc0, 0, 0, 0, 0, message][..], if message < 4 { 1010 } else { 10 }));
+            packet[0] |= 0x20;
+            receiver.send_to(&packet[..10], from).expect("an acknowledgement");
+        }
+        let mut said = String::new();
+        sender.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(sender.wait().expect("it ends").success(), "{said}");
+        let start = format!("libfpspin: SLMP window {window}: acknowledgements of {fitting} packets fit");
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!((lines.len(), said.starts_with(&start)), (usize::from(is_told), is_told), "{said}");
     }
 }

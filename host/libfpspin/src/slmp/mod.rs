@@ -284,16 +284,19 @@ fn acknowledgements_that_fit(socket: &UdpSocket) -> io::Result<usize> {
 /// Says, once in a process, that a window is smaller than asked for.
 fn say_limit(asked: usize, window: usize) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        let remedy = if asked > MAX_WINDOW {
-            format!("the greatest is {MAX_WINDOW}")
-        } else {
-            format!("for more, sysctl -w net.core.rmem_max={BUFFER}")
-        };
-        eprintln!(
-            "libfpspin: SLMP window {asked}: acknowledgements of {window} packets fit into the receive buffer; {remedy}"
-        );
-    });
+    SAID.call_once(|| eprintln!("{}", limit(asked, window)));
+}
+
+/// The line that says that a window is smaller than asked for.
+fn limit(asked: usize, window: usize) -> String {
+    let remedy = if window >= MAX_WINDOW {
+        format!("the greatest is {MAX_WINDOW}")
+    } else {
+        format!("for more, sysctl -w net.core.rmem_max={BUFFER}")
+    };
+    format!(
+        "libfpspin: SLMP window {asked}: acknowledgements of {window} packets fit into the receive buffer; {remedy}"
+    )
 }
 
 /// Returns the acknowledgement timeout: the environment variable's value, or the default if it is absent or invalid.

@@ -179,6 +179,25 @@ fn nobody_is_waited_for_for_ever() {
     assert!(matches!(sender.send(address(), 1, &bytes(20_000)), Err(SlmpError::Io(_))));
 }
 
+/// The window is limited to the acknowledgements that fit into the receive buffer that the kernel grants.
+#[test]
+fn a_smaller_window_is_told_with_its_remedy() {
+    let text = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("Linux");
+    let most: usize = text.trim().parse().expect("a number");
+    // The kernel doubles what is asked for (socket(7)).
+    let granted = 2 * most.min(1 << 20);
+    let socket = UdpSocket::bind((address(), 0)).expect("a free port");
+    assert_eq!(super::acknowledgements_that_fit(&socket).expect("a socket"), granted / 2048);
+    let told = |asked: usize, window: usize, remedy: &str| {
+        let start = format!("libfpspin: SLMP window {asked}: acknowledgements of {window} packets");
+        assert_eq!(super::limit(asked, window), format!("{start} fit into the receive buffer; {remedy}"));
+    };
+    // 208 KiB is the kernel's default limit.
+    told(256, 208, "for more, sysctl -w net.core.rmem_max=1048576");
+    told(1025, 208, "for more, sysctl -w net.core.rmem_max=1048576");
+    told(1025, 1024, "the greatest is 1024");
+}
+
 #[test]
 fn patience_is_what_the_environment_says() {
     for (text, ms) in [(None, 5000), (Some("60000"), 60_000), (Some("0"), 5000), (Some("-1"), 5000), (Some("1s"), 5000)]
