@@ -54,7 +54,7 @@ pub struct Image {
     /// The first functions by name whose names have a handler's part.
     found: [Option<String>; 3],
     /// Whether the image declares its handlers.
-    declares: bool,
+    pub declares: bool,
 }
 
 impl Image {
@@ -107,11 +107,13 @@ impl Image {
         self.names(if self.declares { [None, None, None] } else { self.found.clone() })
     }
 
-    /// The payload handler by its name, and the start of handler memory. `None`: no function has such a name.
+    /// The payload handler alone, and the start of handler memory: the handler at `declared` of an image that declares its handlers, or
+    /// else the one by its name. `None`: there is none.
     #[must_use]
-    pub fn payload_only(&self) -> Option<HandlerNames> {
-        let [_, payload, _] = &self.found;
-        self.names([None, Some(payload.clone()?), None])
+    pub fn payload_only(&self, declared: Option<u32>) -> Option<HandlerNames> {
+        let [_, named, _] = &self.found;
+        let payload = if self.declares { format!("{:#x}", declared?) } else { named.clone()? };
+        self.names([None, Some(payload), None])
     }
 
     fn names(&self, handlers: [Option<String>; 3]) -> Option<HandlerNames> {

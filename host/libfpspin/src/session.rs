@@ -163,13 +163,15 @@ impl Session {
         let install = self.install(path, &image, host_mem)?;
         let first = lock(&self.client).install(&install, &image.bytes);
         let per_packet = install.eom.as_deref() == Some(NEVER);
-        let (context, idle) = match (first, image.payload_only().filter(|_| per_packet)) {
+        let (context, idle) = match first {
             // In packet mode, spind refuses an image with handlers that would never run.
-            (Err(libspin::Error::Refused(_)), names @ Some(_)) => {
-                let install = Install { handlers: names, ..install };
+            Err(refused @ libspin::Error::Refused(_)) if per_packet => {
+                let declared = if image.declares { self.declared_payload(&image, &install)? } else { None };
+                let handlers = image.payload_only(declared).ok_or(refused)?;
+                let install = Install { handlers: Some(handlers), ..install };
                 (lock(&self.client).install(&install, &image.bytes)?, true)
             }
-            (first, _) => (first?, false),
+            first => (first?, false),
         };
         let mut areas = context.areas;
         if let Some(data) = &image.handler_data {
@@ -184,6 +186,18 @@ impl Session {
             Arc::new(Loaded { context: context.id, host: context.host, host_data: image.host_data, areas, warnings });
         *lock(&self.loaded) = Some(loaded.clone());
         Ok(loaded)
+    }
+
+    /// Address of the payload handler that an image declares. spind tells it for a context, so one without packets is installed and removed.
+    fn declared_payload(&self, image: &Image, install: &Install) -> Result<Option<u32>, SessionError> {
+        let (rules, eom) = rules::together(&[Ruleset::BYPASS], self.compat)?;
+        let without_packets =
+            Install { rules: vec![rules.to_string()], eom: Some(eom.to_string()), host_mem: 0, ..install.clone() };
+        let mut client = lock(&self.client);
+        let context = client.install(&without_packets, &image.bytes)?;
+        client.remove(context.id)?;
+        let [_, payload, _] = context.areas.handlers;
+        Ok((payload.size > 0).then_some(payload.address))
     }
 
     /// Makes the install request. The context gets the whole machine, as on FPsPIN.

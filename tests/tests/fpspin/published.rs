@@ -181,6 +181,31 @@ fn messages_are_unpacked_by_a_datatype() {
     }
 }
 
+/// Functions with names like `calc_phase` are no handlers of an image that has `init_handlers`. Without it, the first names are.
+#[test]
+fn handlers_are_those_that_the_image_declares() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = program("phases_host", folder.path());
+    let spind = spind(folder.path(), &[]);
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    let datagrams: Vec<_> = (1..=6).map(|host| udp(host, [4000, 9], &[0; 80])).collect();
+    for form in FORMS {
+        let defines = if form == Form::Upstream { &["-DFIRST"][..] } else { &[] };
+        let image = image("phases", form, defines, folder.path());
+        // Calls of the header, payload and completion handler, of calc_phase (by the payload handler) and of work_phases.
+        for (ruleset, calls) in [("match", "6 6 6 6 0"), ("udp", "0 6 0 6 0")] {
+            let mut command = Command::new(&program);
+            let mut host = Program::start(command.arg(spind.socket()).arg(&image).arg(ruleset));
+            assert_eq!(host.line(), "ready", "{form:?}, {ruleset}");
+            let replies = exchange(&mut client, &datagrams).len();
+            host.go_on();
+            assert_eq!((host.line(), replies), (calls.to_owned(), 6), "{form:?}, {ruleset}");
+            assert!(host.end(PATIENCE).0.success());
+            all_gone(&mut client);
+        }
+    }
+}
+
 /// A program that was linked with the library as it was before its structures changed does not start.
 #[test]
 fn a_program_of_the_first_library_is_refused() {
