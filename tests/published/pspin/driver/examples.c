@@ -8,7 +8,9 @@
 
 #include "gdriver.h"
 
+/* Headers of IP and UDP, which are the start of a packet, and what is before them in a frame. */
 #define HEADERS 28
+#define LINK (sizeof(pkt_hdr_t) - HEADERS)
 #define HOST 0xdeadbeefdeadbeefULL
 #define WORDS 1024
 
@@ -33,12 +35,23 @@ static uint32_t mix(uint32_t message, uint32_t packet, uint32_t at) {
     return x ^ x >> 13;
 }
 
+typedef struct {
+    ip_hdr_t ip_hdr;
+    udp_hdr_t udp_hdr;
+} ip_packet_t;
+
+#ifdef SPIN_ABI_FPSPIN
+#define TOTAL(size) htons((uint16_t)(size))
+#else
+#define TOTAL(size) (uint16_t)(size)
+#endif
+
 /* An IP packet of words, each of which `value` gives. */
 static uint32_t fill(uint32_t message, uint32_t packet, uint8_t *buf, uint32_t size, uint32_t (*value)(uint32_t, uint32_t, uint32_t)) {
-    pkt_hdr_t *hdr = (pkt_hdr_t *)buf;
+    ip_packet_t *hdr = (ip_packet_t *)buf;
     hdr->ip_hdr.version = 4;
     hdr->ip_hdr.ihl = 5;
-    hdr->ip_hdr.length = (uint16_t)size;
+    hdr->ip_hdr.length = TOTAL(size);
     hdr->ip_hdr.source_id = 0x0a000001 + message;
     hdr->ip_hdr.dest_id = 0x0a0000aa;
     hdr->udp_hdr.src_port = (uint16_t)(4000 + packet);
@@ -56,7 +69,8 @@ static uint32_t in_scratchpads(uint32_t place) {
     for (uint32_t cluster = 0; cluster < NUM_CLUSTERS; cluster++) {
         for (uint32_t context = 0; context < 2; context++) {
             uint32_t word = 0;
-            uint32_t base = L1_CLUSTER_BASE + cluster * L1_CLUSTER_STRIDE + L1_SCRATCHPAD_OFFSET + context * 409600;
+            uint32_t base = L1_CLUSTER_BASE + cluster * L1_CLUSTER_STRIDE + L1_SCRATCHPAD_OFFSET;
+            base += gdriver_get_ectx_mems()[context].scratchpad_addr[cluster];
             spin_nicmem_read(base + 4 * place, &word, 4, NULL);
             sum += word;
         }
@@ -78,16 +92,27 @@ static uint64_t host_word(int at) {
 
 static int run(const char *hh, const char *ph, const char *th, fill_packet_fun_t fill, int contexts) {
     for (int i = 0; i < contexts; i++) CHECK(gdriver_add_ectx(image, hh, ph, th, fill, NULL, 0, NULL, 0) == GDRIVER_OK);
+    /* There are at most two. */
+    if (contexts == 2) CHECK(gdriver_add_ectx(image, hh, ph, th, fill, NULL, 0, NULL, 0) == GDRIVER_ERR);
     CHECK(gdriver_run() == GDRIVER_OK);
     return EXIT_SUCCESS;
 }
 
-static int begin(match_packet_fun_t match) { return gdriver_init(options_count, options, match, NULL); }
+static int begin(match_packet_fun_t match) {
+    int contexts = 0;
+    CHECK(gdriver_init(options_count, options, match, &contexts) == GDRIVER_OK && contexts == 2);
+    return GDRIVER_OK;
+}
 
 /* Names that do not exist: the packets pass without handlers. */
 static int empty(void) {
     CHECK(begin(NULL) == GDRIVER_OK && run("empty_hh", "empty_ph", "empty_th", NULL, 2) == EXIT_SUCCESS);
     return gdriver_fini();
+}
+
+static uint32_t fill_frame(uint32_t message, uint32_t packet, uint8_t *buf, uint32_t max_size, uint32_t *l1_size) {
+    (void)l1_size;
+    return LINK + fill(message, packet, buf + LINK, max_size - LINK, mix);
 }
 
 static uint32_t fill_any(uint32_t message, uint32_t packet, uint8_t *buf, uint32_t max_size, uint32_t *l1_size) {
@@ -96,7 +121,8 @@ static uint32_t fill_any(uint32_t message, uint32_t packet, uint8_t *buf, uint32
 }
 
 static void swapped(uint8_t *data, size_t len) {
-    pkt_hdr_t *hdr = (pkt_hdr_t *)data;
+    data += LINK, len -= LINK;
+    ip_packet_t *hdr = (ip_packet_t *)data;
     uint32_t message = hdr->ip_hdr.dest_id - 0x0a000001, packet = hdr->udp_hdr.dst_port - 4000u;
     sent++;
     if (hdr->ip_hdr.source_id != 0x0a0000aa || hdr->udp_hdr.src_port != 9999 || packet >= 32) wrong++;
@@ -109,8 +135,34 @@ static void swapped(uint8_t *data, size_t len) {
 static int ping_pong(void) {
     CHECK(begin(NULL) == GDRIVER_OK);
     pspinsim_cb_set_pkt_out(swapped);
-    CHECK(run(NULL, "pingpong_ph", NULL, fill_any, 2) == EXIT_SUCCESS);
+    CHECK(run(NULL, "pingpong_ph", NULL, fill_frame, 2) == EXIT_SUCCESS);
     CHECK(sent > 0 && sent % 32 == 0 && wrong == 0);
+    return gdriver_fini();
+}
+
+enum { ASKED = 21 };
+
+/* Sends a packet when the one before has come back, to one context and the other. */
+static int ask(void) {
+    static uint8_t packet[300];
+    static uint64_t asked;
+    if (asked > sent) return 0;
+    if (asked == ASKED) return 1;
+    fill_frame((uint32_t)asked, 0, packet, sizeof packet, NULL);
+    wrong += pspinsim_packet_add(&gdriver_get_ectx_mems()[asked % 2], (uint32_t)asked, packet, sizeof packet, sizeof packet, 1, 0, asked);
+    asked++;
+    return 0;
+}
+
+static int interactive(void) {
+    spin_ec_t *mems = gdriver_get_ectx_mems();
+    CHECK(begin(NULL) == GDRIVER_OK && gdriver_is_interactive());
+    gdriver_set_interactive_cb(ask);
+    pspinsim_cb_set_pkt_out(swapped);
+    CHECK(run(NULL, "pingpong_ph", NULL, NULL, 2) == EXIT_SUCCESS);
+    CHECK(sent == ASKED && wrong == 0);
+    CHECK(mems[0].handler_mem_addr == L2_HND_BUFF_START && mems[0].ph_addr == mems[1].ph_addr);
+    CHECK(mems[1].handler_mem_addr == L2_HND_BUFF_START + mems[0].handler_mem_size);
     return gdriver_fini();
 }
 
@@ -313,7 +365,7 @@ int main(int argc, char **argv) {
         const char *name;
         int (*run)(void);
     } examples[] = {
-        {"empty", empty}, {"ping_pong", ping_pong}, {"copy_to_host", copy_to_host}, {"copy_from_host", copy_from_host},
+        {"empty", empty}, {"ping_pong", ping_pong}, {"interactive", interactive}, {"copy_to_host", copy_to_host}, {"copy_from_host", copy_from_host},
         {"host_direct", host_direct}, {"aggregate", aggregate}, {"reduce", reduce}, {"aggregate_and_reduce", aggregate_and_reduce},
         {"histogram", histogram}, {"filtering", filtering}, {"filtering_published", filtering_published}, {"synthetic", synthetic},
         {"perceptron", perceptron}, {"out_of_order", out_of_order},

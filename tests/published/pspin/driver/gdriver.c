@@ -1,5 +1,5 @@
 /* See gdriver.h. Options: -m messages, -p packets of each, -s bytes of a packet, -d and -l cycles after a packet and after a message,
- * -t trace. */
+ * -t trace, -i interactive. */
 #include "gdriver.h"
 
 #include <assert.h>
@@ -18,7 +18,6 @@
 #define HOST_SIZE (1024 * 1024 * 1024)
 
 typedef struct {
-    spin_ec_t ec;
     fill_packet_fun_t fill;
     char matching_ctx[GDRIVER_MATCHING_CTX_MAXSIZE];
 } context_t;
@@ -28,7 +27,9 @@ static struct {
     const char *trace;
     match_packet_fun_t match;
     context_t contexts[MAX_CONTEXTS];
-    int count;
+    spin_ec_t mems[MAX_CONTEXTS];
+    int count, interactive;
+    interactive_cb_t callback;
     uint64_t added, released;
 } driver;
 
@@ -42,7 +43,7 @@ int gdriver_init(int argc, char **argv, match_packet_fun_t match, int *ectx_num)
     int option;
     driver.messages = 1, driver.packets = 32, driver.size = 1024, driver.packet_delay = 20, driver.message_delay = 40;
     driver.match = match;
-    while ((option = getopt(argc, argv, "m:p:s:d:l:t:")) != -1) {
+    while ((option = getopt(argc, argv, "m:p:s:d:l:t:i")) != -1) {
         switch (option) {
         case 'm': driver.messages = strtoul(optarg, NULL, 10); break;
         case 'p': driver.packets = strtoul(optarg, NULL, 10); break;
@@ -50,6 +51,7 @@ int gdriver_init(int argc, char **argv, match_packet_fun_t match, int *ectx_num)
         case 'd': driver.packet_delay = strtoul(optarg, NULL, 10); break;
         case 'l': driver.message_delay = strtoul(optarg, NULL, 10); break;
         case 't': driver.trace = optarg; break;
+        case 'i': driver.interactive = 1; break;
         default: return GDRIVER_ERR;
         }
     }
@@ -74,7 +76,7 @@ int gdriver_add_ectx(const char *hfile, const char *hh, const char *ph, const ch
     uint32_t addr, size;
     if (driver.count == MAX_CONTEXTS || matching_ctx_size > GDRIVER_MATCHING_CTX_MAXSIZE) return GDRIVER_ERR;
     context_t *context = &driver.contexts[driver.count];
-    spin_ec_t *ec = &context->ec;
+    spin_ec_t *ec = &driver.mems[driver.count];
     handler(hfile, hh, &addr, &size), ec->hh_addr = addr, ec->hh_size = size;
     handler(hfile, ph, &addr, &size), ec->ph_addr = addr, ec->ph_size = size;
     handler(hfile, th, &addr, &size), ec->th_addr = addr, ec->th_size = size;
@@ -94,7 +96,8 @@ int gdriver_add_ectx(const char *hfile, const char *hh, const char *ph, const ch
     return GDRIVER_OK;
 }
 
-static void add(context_t *context, uint32_t message, uint32_t packet, uint8_t *buf, uint32_t size, uint8_t last, uint32_t wait) {
+static void add(int number, uint32_t message, uint32_t packet, uint8_t *buf, uint32_t size, uint8_t last, uint32_t wait) {
+    context_t *context = &driver.contexts[number];
     uint32_t l1_size = size;
     if (context->fill) {
         l1_size = context->fill(message, packet, buf, size, &l1_size);
@@ -104,7 +107,7 @@ static void add(context_t *context, uint32_t message, uint32_t packet, uint8_t *
         hdr->ip_hdr.ihl = 5;
         hdr->ip_hdr.length = (uint16_t)size;
     }
-    pspinsim_packet_add(&context->ec, message, buf, size, l1_size, last, wait, driver.added++);
+    pspinsim_packet_add(&driver.mems[number], message, buf, size, l1_size, last, wait, driver.added++);
 }
 
 static int add_trace(void) {
@@ -118,7 +121,7 @@ static int add_trace(void) {
         if (fscanf(file, "%63s %63s %u %u %u %u", source, destination, &size, &gap, &message, &last) != 6) return GDRIVER_ERR;
         for (int c = 0; size > 0 && c < driver.count; c++) {
             if (driver.match && !driver.match(source, driver.contexts[c].matching_ctx)) continue;
-            add(&driver.contexts[c], message, i, buf, size, (uint8_t)last, gap);
+            add(c, message, i, buf, size, (uint8_t)last, gap);
             break;
         }
     }
@@ -127,7 +130,26 @@ static int add_trace(void) {
     return GDRIVER_OK;
 }
 
+void gdriver_set_interactive_cb(interactive_cb_t cb) { driver.callback = cb; }
+
+int gdriver_is_interactive(void) { return driver.interactive; }
+
+spin_ec_t *gdriver_get_ectx_mems(void) { return driver.mems; }
+
+static int run_interactive(void) {
+    uint8_t done = 0;
+    while (!done) {
+        if (driver.callback && driver.callback()) {
+            driver.callback = NULL;
+            pspinsim_packet_eos();
+        }
+        if (pspinsim_run_tick(&done) != SPIN_SUCCESS) return GDRIVER_ERR;
+    }
+    return GDRIVER_OK;
+}
+
 int gdriver_run(void) {
+    if (driver.interactive) return run_interactive();
     if (driver.trace) {
         if (add_trace() != GDRIVER_OK) return GDRIVER_ERR;
     } else {
@@ -135,7 +157,7 @@ int gdriver_run(void) {
         for (uint32_t m = 0; m < driver.messages; m++) {
             for (uint32_t p = 0; p < driver.packets; p++) {
                 int last = p + 1 == driver.packets;
-                add(&driver.contexts[m % driver.count], m, p, buf, driver.size, last, last ? driver.message_delay : driver.packet_delay);
+                add((int)(m % driver.count), m, p, buf, driver.size, last, last ? driver.message_delay : driver.packet_delay);
             }
         }
         free(buf);
@@ -146,6 +168,7 @@ int gdriver_run(void) {
 
 int gdriver_fini(void) {
     pspinsim_fini();
-    /* Without a trace, each packet has to come back. */
+    /* Without a trace, each packet that the driver made has to come back. */
+    if (driver.interactive) return GDRIVER_OK;
     return driver.trace ? 1 : driver.released == driver.added ? GDRIVER_OK : GDRIVER_ERR;
 }

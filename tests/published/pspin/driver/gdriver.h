@@ -2,6 +2,7 @@
 #ifndef GDRIVER_H
 #define GDRIVER_H
 
+#include <spin.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -19,5 +20,13 @@ int gdriver_add_ectx(const char *hfile, const char *hh, const char *ph, const ch
                      size_t l2_img_size, void *matching_ctx, size_t matching_ctx_size);
 int gdriver_run(void);
 int gdriver_fini(void);
+
+/* FPsPIN's driver has these too. An interactive run (-i) has no packets but those that its callback adds. The callback is called once in
+ * each cycle until it returns 1, and never again. */
+typedef int (*interactive_cb_t)(void);
+void gdriver_set_interactive_cb(interactive_cb_t cb);
+int gdriver_is_interactive(void);
+/* The contexts with their memory. */
+spin_ec_t *gdriver_get_ectx_mems(void);
 
 #endif
