@@ -25,6 +25,10 @@ pub const PERIPHERALS_SIZE: u32 = DRIVER_BASE + crate::regs::DRIVER_SIZE - PERIP
 pub const END_OF_COMPUTATION: u32 = PERIPHERALS;
 /// Front-end of the cluster's DMA engine, see [`crate::regs::dma`].
 pub const DMA_BASE: u32 = 0x1b20_4400;
+/// Front-end of cluster 0's DMA engine where all clusters reach it. That of cluster `c` is [`L1_STRIDE`]` * c` above it.
+pub const PUBLIC_DMA_BASE: u32 = 0x1020_1800;
+/// Bits of an address in which [`PUBLIC_DMA_BASE`] differs between clusters.
+pub const PUBLIC_DMA_CLUSTERS: u32 = (Machine::MAX_CLUSTERS - 1) * L1_STRIDE;
 /// HPU driver page, see [`crate::regs`].
 pub const DRIVER_BASE: u32 = 0x1b20_5000;
 /// Stdout device: a byte stored here is printed.
@@ -54,6 +58,17 @@ pub const HANDLER_ARGS: u32 = 16;
 pub const L1_DATA: u32 = 0x5000;
 /// Offset in L1 of HPU 0's stack window.
 pub const L1_STACKS: u32 = L1_DATA;
+
+// The engines lie behind the largest L1 (see [`Machine::check`]).
+const _: () =
+    assert!(PUBLIC_DMA_BASE & PUBLIC_DMA_CLUSTERS == 0 && PUBLIC_DMA_BASE - L1_BASE >= PERIPHERALS - L1_ALIAS);
+
+/// Cluster and register of an address of a DMA engine that all clusters reach.
+#[must_use]
+pub const fn public_dma(address: u32) -> Option<(u32, u32)> {
+    let register = (address & !PUBLIC_DMA_CLUSTERS).wrapping_sub(PUBLIC_DMA_BASE);
+    if register < crate::regs::dma::SIZE { Some(((address & PUBLIC_DMA_CLUSTERS) / L1_STRIDE, register)) } else { None }
+}
 
 /// Sizes and addresses that differ between machines. A machine with configured sizes has to be [checked](Machine::check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

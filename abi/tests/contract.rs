@@ -15,6 +15,7 @@ same! {
     map::PERIPHERALS => 0x1b20_0000,
     map::END_OF_COMPUTATION => 0x1b20_0000,
     map::DMA_BASE => 0x1b20_4400,
+    map::PUBLIC_DMA_BASE => 0x1020_1800,
     map::DRIVER_BASE => 0x1b20_5000,
     map::L2_BASE => 0x1c00_0000,
     map::PROGRAM_BASE => 0x1d00_0000,

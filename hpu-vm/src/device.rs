@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE, public_dma};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORD_COUNT, COMMAND_WORDS};
 
 use crate::hart::Hart;
@@ -211,11 +211,13 @@ pub trait Device {
     }
 }
 
-/// Whether `address` belongs to a device: the cluster's devices, up to the driver page's registers, or the character
-/// output.
+/// Whether `address` belongs to a device: the cluster's devices, up to the driver page's registers, the character
+/// output, or a cluster's DMA engine as all clusters reach it.
 #[must_use]
 pub const fn is_device(address: u32) -> bool {
-    address.wrapping_sub(PERIPHERALS) < PERIPHERALS_SIZE || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
+    address.wrapping_sub(PERIPHERALS) < PERIPHERALS_SIZE
+        || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
+        || public_dma(address).is_some()
 }
 
 /// A device set without devices: every access faults.
@@ -238,10 +240,11 @@ mod tests {
 
     #[test]
     fn device_windows_are_exact() {
-        for (first, size) in [(0x1b20_0000, 0x50c0), (0x1a10_4000, 0x1000)] {
+        let engines = [0x1020_1800, 0x1060_1800, 0x10a0_1800, 0x10e0_1800].map(|engine| (engine, 0x2c));
+        for (first, size) in [(0x1b20_0000, 0x50c0), (0x1a10_4000, 0x1000)].into_iter().chain(engines) {
             assert!(is_device(first) && is_device(first + size - 1));
             assert!(!is_device(first - 1) && !is_device(first + size));
         }
-        assert!(!is_device(0) && !is_device(u32::MAX));
+        assert!(!is_device(0) && !is_device(u32::MAX) && !is_device(0x1120_1800));
     }
 }

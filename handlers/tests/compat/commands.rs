@@ -5,7 +5,7 @@ use spin_abi::counters::Counter;
 use spin_abi::fault::Cause;
 
 use super::common::{Kind, ROOT, udp};
-use super::{Target, build, everywhere, host_word};
+use super::{FPSPIN, Target, build, everywhere, host_word};
 
 /// Receives a datagram with this payload. Returns the number of sent frames, the faults, and the first word of host
 /// memory.
@@ -34,6 +34,8 @@ fn a_command_is_delivered_and_the_message_completed_whatever_the_handler_does_th
         assert_eq!(run(b"f"), [(Cause::StoreAccess, 0)]);
         assert_eq!(run(b"i"), [(Cause::IllegalInstruction, 0)]);
         assert_eq!(run(b"r"), [(Cause::Reported, 5)]);
+        let absent = (target == FPSPIN).then_some((Cause::DeviceAccess, 0x10a0_1820));
+        assert_eq!(run(b"d"), Vec::from_iter(absent));
         // The shadow interpreter is left out: the clock does not end interpreter and translated code at the same
         // instruction.
         if kind != Kind::Check {

@@ -1,4 +1,4 @@
-/* Handlers that know the machine by its addresses alone. LINK: bytes of the link layer's header that they see. */
+/* Handlers that know the machine by its addresses alone. LINK: bytes of the link layer's header that they see. CLUSTERS: the machine's. */
 typedef unsigned int u32;
 typedef unsigned char u8;
 
@@ -54,6 +54,31 @@ static u32 to_host(struct task *task, const void *data, u32 length) {
     return handle;
 }
 
+/* A copy by the engine of a cluster, as the public header makes it: {source, 0, destination, 0, bytes}, then a read that launches it. Returns
+ * whether it has another id than the one before, and is complete. */
+__attribute__((noinline)) static u32 copy_by(u32 cluster, const volatile void *from, volatile void *to, u32 bytes) {
+    volatile u32 *engine = (volatile u32 *)(0x10201800 + cluster * 0x400000);
+    engine[0] = (u32)from;
+    engine[1] = 0;
+    engine[2] = (u32)to;
+    engine[3] = 0;
+    engine[4] = bytes;
+    engine[10] = 0;
+    u32 before = engine[8], id = engine[6];
+    return id != before && engine[8] >= id && engine[0] == (u32)from;
+}
+
+/* By an engine at an address that the compiler knows. */
+static void copy_by_the_second(const volatile void *from, volatile void *to) {
+    *(volatile u32 *)0x10601800 = (u32)from;
+    *(volatile u32 *)0x10601804 = 0;
+    *(volatile u32 *)0x10601808 = (u32)to;
+    *(volatile u32 *)0x1060180c = 0;
+    *(volatile u32 *)0x10601810 = 4;
+    u32 id = *(volatile u32 *)0x10601818;
+    while (*(volatile u32 *)0x10601820 < id) {}
+}
+
 static u32 cycles(void) {
     register u32 number __asm__("a7") = 1;
     register u32 value __asm__("a0");
@@ -76,6 +101,15 @@ void payload(struct args *args) {
     *(volatile u32 *)0x1b205084 = handle;
     ids[args->hpu]++;
     if (*(volatile u8 *)(0x10000000 + 0x400000 * args->cluster + ((u32)&ids[args->hpu] & 0xffff)) != ids[args->hpu]) *(volatile u32 *)12 = 1;
+    volatile u32 *copied = task->scratchpad[args->cluster];
+    for (u32 cluster = 0; cluster < CLUSTERS; cluster++) {
+        in_handler_memory[1] = 100 + cluster;
+        if (!copy_by(cluster, &in_handler_memory[1], &copied[cluster], 4)) *(volatile u32 *)16 = 1;
+        if (copied[cluster] != 100 + cluster) *(volatile u32 *)20 = 1;
+    }
+    in_handler_memory[1] = 200;
+    copy_by_the_second(&in_handler_memory[1], &copied[0]);
+    if (copied[0] != 200) *(volatile u32 *)24 = 1;
     u32 told[] = {counted, loaded, (u32)task->handler_mem, task->handler_mem_size, in_handler_memory[0], in_l1, initialised};
     handle = to_host(task, told, sizeof told);
     *(volatile u32 *)0x1b205088 = handle;

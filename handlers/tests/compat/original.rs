@@ -24,7 +24,7 @@ fn original(target: Target, lto: bool) -> Vec<u8> {
             "-nostartfiles",
             "-msmall-data-limit=64",
         ])
-        .arg(if target == PSPIN { "-DLINK=0" } else { "-DLINK=14" })
+        .args(if target == PSPIN { ["-DLINK=0", "-DCLUSTERS=4"] } else { ["-DLINK=14", "-DCLUSTERS=2"] })
         .args(lto.then_some("-DLTO"))
         .arg(base)
         .arg("-T")

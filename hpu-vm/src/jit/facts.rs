@@ -1,6 +1,9 @@
 //! What is known about registers before anything is translated: constants, addresses of devices, liveness.
 
-use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{
+    PERIPHERALS, PERIPHERALS_SIZE, PUBLIC_DMA_BASE, PUBLIC_DMA_CLUSTERS, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE,
+};
+use spin_abi::regs::dma;
 
 use crate::alu;
 use crate::csr::Csr;
@@ -331,8 +334,10 @@ impl Known {
 /// Whether `address` is a device's or so near that an offset may reach one.
 fn near_device(address: u32) -> bool {
     const NEAR: u32 = 0x1000;
-    let near = |base: u32, size: u32| address.wrapping_sub(base - NEAR) < size + 2 * NEAR;
-    near(PERIPHERALS, PERIPHERALS_SIZE) || near(STDOUT_BASE, STDOUT_SIZE)
+    let near = |address: u32, base: u32, size: u32| address.wrapping_sub(base - NEAR) < size + 2 * NEAR;
+    near(address, PERIPHERALS, PERIPHERALS_SIZE)
+        || near(address, STDOUT_BASE, STDOUT_SIZE)
+        || near(address & !PUBLIC_DMA_CLUSTERS, PUBLIC_DMA_BASE, dma::SIZE)
 }
 
 /// What is known of a plan.

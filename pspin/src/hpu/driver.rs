@@ -5,7 +5,7 @@ use std::task::Poll;
 use hpu_vm::{Device, Trap, View};
 use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE, public_dma};
 use spin_abi::regs;
 
 use crate::hpu::command::{CommandUnit, DeferredSend};
@@ -28,6 +28,8 @@ pub struct DriverState {
     /// Handle of the command whose status is read next.
     queried: u32,
     dma: ClusterDma,
+    /// Number of the machine's clusters.
+    clusters: u32,
     /// Prefix of each printed line: the HPU.
     tag: Box<[u8]>,
     line: Vec<u8>,
@@ -36,13 +38,14 @@ pub struct DriverState {
 impl DriverState {
     /// State of an HPU that has run nothing.
     #[must_use]
-    pub fn new(hpu: HpuId) -> Self {
+    pub fn new(hpu: HpuId, clusters: u32) -> Self {
         Self {
             next_handle: 1,
             history: [(0, Status::Done); HISTORY],
             tested: 0,
             queried: 0,
             dma: ClusterDma::default(),
+            clusters,
             tag: format!("[{}.{}] ", hpu.cluster, hpu.hpu).into_bytes().into(),
             line: Vec::with_capacity(LINE),
         }
@@ -171,6 +174,11 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
+    /// Register of another cluster's DMA engine at an address. The own engine does that one's work: copies take no time.
+    fn other_dma(&self, address: u32) -> Option<u32> {
+        public_dma(address).filter(|&(cluster, _)| cluster < self.state.clusters).map(|(_, register)| register)
+    }
+
     fn print(&mut self, byte: u8) {
         let line = &mut self.state.line;
         if line.is_empty() {
@@ -204,7 +212,11 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
             regs::DOORBELL => Err(Trap::Finish),
             regs::COMMAND_TEST => Ok(u32::from(self.status(self.state.tested, view) != Status::Pending)),
             regs::COMMAND_STATUS => Ok(self.status(self.state.queried, view) as u32),
-            _ => Err(BAD),
+            _ => {
+                let register = self.other_dma(address).ok_or(BAD)?;
+                let commands = &mut *self.commands;
+                self.state.dma.load(view, register, |bytes| commands.charge_copy(bytes))
+            }
         }
     }
 
@@ -227,7 +239,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
             regs::ERROR => return Err(Trap::Report(value)),
             regs::COMMAND_TEST => self.state.tested = value,
             regs::COMMAND_STATUS => self.state.queried = value,
-            _ => return Err(BAD),
+            _ => return self.state.dma.store(self.other_dma(address).ok_or(BAD)?, value),
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Hpu {
         checks: Checks,
     ) -> Result<Self, SpaceError> {
         let memory = HpuMemory::with_memory(machine, own, memory, checks)?;
-        Ok(Self { memory, driver: DriverState::new(own), parked: false, shadow: None })
+        Ok(Self { memory, driver: DriverState::new(own, machine.clusters), parked: false, shadow: None })
     }
 
     /// Compares each later translated task with `shadow`.

@@ -6,7 +6,10 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, Signature, Value};
-use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{
+    PERIPHERALS, PERIPHERALS_SIZE, PUBLIC_DMA_BASE, PUBLIC_DMA_CLUSTERS, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE,
+};
+use spin_abi::regs::dma;
 
 use super::{Emitter, TRUSTED, offset};
 use crate::device::CommandRegisters;
@@ -84,7 +87,11 @@ impl Emitter<'_> {
         let blocks = [(); 3].map(|()| self.builder.create_block());
         let driver = self.lies_in(address, PERIPHERALS, PERIPHERALS_SIZE);
         let stdout = self.lies_in(address, STDOUT_BASE, STDOUT_SIZE);
+        let clusters = self.constant(!PUBLIC_DMA_CLUSTERS);
+        let engine = self.builder.ins().band(address, clusters);
+        let engine = self.lies_in(engine, PUBLIC_DMA_BASE, dma::SIZE);
         let device = self.builder.ins().bor(driver, stdout);
+        let device = self.builder.ins().bor(device, engine);
         self.fork(device, blocks[0], blocks[1]);
         (blocks[0], blocks[1], blocks[2])
     }
