@@ -197,7 +197,7 @@ impl Session {
         let context = client.install(&without_packets, &image.bytes)?;
         client.remove(context.id)?;
         let [_, payload, _] = context.areas.handlers;
-        Ok((payload.size > 0).then_some(payload.address))
+        Ok(Some(payload.address).filter(|&address| address != 0))
     }
 
     /// Makes the install request. The context gets the whole machine, as on FPsPIN.

@@ -1,5 +1,6 @@
 /* Handlers, and functions whose names have parts of handlers' names. Each counts its calls in a counter of its own; the payload handler
- * sends the packet. FIRST: its name is the first of those with its part, for images in which only names say what is a handler. */
+ * sends the packet. FIRST: its name is the first of those with its part, for images in which only names say what is a handler.
+ * IDLE: init_handlers names no payload handler. */
 #include <handler.h>
 #include <packets.h>
 #include <spin_host.h>
@@ -45,7 +46,11 @@ __handler__ void work_th(handler_args_t *args) {
 }
 
 void init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **handler_mem_ptr) {
+#ifdef IDLE
+    volatile handler_fn handlers[] = {work_hh, NULL, work_th};
+#else
     volatile handler_fn handlers[] = {work_hh, PAYLOAD_HANDLER, work_th};
+#endif
     *hh = handlers[0];
     *ph = handlers[1];
     *th = handlers[2];

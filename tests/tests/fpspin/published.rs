@@ -204,6 +204,13 @@ fn handlers_are_those_that_the_image_declares() {
             all_gone(&mut client);
         }
     }
+    // No handler of this image would run on packets without messages.
+    let image = image("phases", FORMS[0], &["-DIDLE"], folder.path());
+    let refused = Command::new(&program).arg(spind.socket()).arg(&image).arg("udp").output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("fpspin_init: ") && said.contains("no header and completion handler runs"), "{said}");
+    all_gone(&mut client);
 }
 
 /// A program that was linked with the library as it was before its structures changed does not start.
