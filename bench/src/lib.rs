@@ -16,10 +16,12 @@
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
 //! * [`engine`]: cost per packet of the engine.
 //! * [`reflect`]: turns a datagram round.
+//! * [`any_handler`]: a bench for any handler image.
 //! * [`report`]: tables and rows of figures.
 //! * [`counters`]: reading numbers from the output of `spinctl stats --json`.
 #![deny(unsafe_code)]
 
+pub mod any_handler;
 pub mod capture;
 pub mod content;
 pub mod counters;

@@ -83,8 +83,8 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
 
 /// Takes all measures of a program once.
 fn measure(lab: &Lab, peer: Peer, args: &Args, results: &mut Results) -> Result<(), LabError> {
-    let folder = tempdir()?;
-    let running = peer.start(lab, &folder.0, &args.image)?;
+    let folder = tempfile::tempdir()?;
+    let running = peer.start(lab, folder.path(), &args.image)?;
     for measure in measures(peer) {
         let before = Load::now();
         let figures = measure.take(lab)?;
@@ -116,21 +116,6 @@ fn measure(lab: &Lab, peer: Peer, args: &Args, results: &mut Results) -> Result<
     }
     drop(running);
     Ok(())
-}
-
-/// A folder that is removed when dropped.
-struct Folder(PathBuf);
-
-fn tempdir() -> Result<Folder, LabError> {
-    let path = std::env::temp_dir().join(format!("spin-bench-{}", std::process::id()));
-    fs::create_dir_all(&path)?;
-    Ok(Folder(path))
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn print(results: &Results) {

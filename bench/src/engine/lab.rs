@@ -32,7 +32,7 @@ use super::cores;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Limits of open messages and of waiting packets.
-pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024, dma_chunk: 1024 };
+pub(crate) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024, dma_chunk: 1024 };
 /// Spare frames for handlers that send copies.
 const SPARE: usize = 512;
 /// Number of portions into which the work is divided for each thread.

@@ -1,18 +1,24 @@
 //! Two namespaces joined by a veth: the load is in one, the program in the other.
 
 use std::env;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
-/// Name of the interface of the load.
-pub const CLIENT: &str = "client";
-/// Name of the interface of the program.
-pub const SERVER: &str = "server";
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use spin_nic::affinity::pin;
+
+/// Names of the interfaces of the load and the program, on the lab's own veth.
+const LINKS: [&str; 2] = ["client", "server"];
 /// Addresses of the load and the program.
 pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// MAC addresses of the load and the program.
-pub const MACS: [&str; 2] = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
+/// MAC addresses of the load and the program, on the lab's own veth.
+const MACS: [&str; 2] = ["02:00:00:00:00:01", SERVER_MAC];
+/// MAC address of the program.
+pub const SERVER_MAC: &str = "02:00:00:00:00:02";
 /// Port of the echo.
 pub const PORT: u16 = 9999;
 /// Cores of the load, with the interrupts of the wire, and of the program.
@@ -40,10 +46,23 @@ pub enum LabError {
     Output(serde_json::Error, String),
 }
 
-/// The namespaces. Dropping it removes them.
+/// The two ends of a wire.
 pub struct Lab {
-    namespaces: [String; 2],
+    // Removed on drop. None: the wire is the user's, in this namespace.
+    namespaces: Option<Namespaces>,
+    links: [String; 2],
     programs: PathBuf,
+}
+
+/// Two namespaces. Dropping them removes them.
+struct Namespaces([String; 2]);
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for namespace in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
+        }
+    }
 }
 
 impl Lab {
@@ -52,12 +71,10 @@ impl Lab {
     /// # Errors
     /// A command failed.
     pub fn new() -> Result<Self, LabError> {
-        let programs = env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
         let id = std::process::id();
-        let namespaces = ["c", "s"].map(|side| format!("spin-bench-{id}-{side}"));
-        let lab = Self { namespaces, programs };
-        let [client, server] = &lab.namespaces;
-        for namespace in &lab.namespaces {
+        let namespaces = Namespaces(["c", "s"].map(|side| format!("spin-bench-{id}-{side}")));
+        let [client, server] = &namespaces.0;
+        for namespace in &namespaces.0 {
             run(&format!("ip netns add {namespace}"))?;
             for scope in ["all", "default"] {
                 run(&format!("ip netns exec {namespace} sysctl -qw net.ipv6.conf.{scope}.disable_ipv6=1"))?;
@@ -65,11 +82,11 @@ impl Lab {
         }
         let queues = "numtxqueues 1 numrxqueues 1";
         run(&format!(
-            "ip -n {client} link add {CLIENT} address {} {queues} type veth peer name {SERVER} netns {server} address {} {queues}",
-            MACS[0], MACS[1]
+            "ip -n {client} link add {} address {} {queues} type veth peer name {} netns {server} address {} {queues}",
+            LINKS[0], MACS[0], LINKS[1], MACS[1]
         ))?;
-        for (side, link) in [CLIENT, SERVER].iter().enumerate() {
-            let namespace = &lab.namespaces[side];
+        for (side, link) in LINKS.iter().enumerate() {
+            let namespace = &namespaces.0[side];
             run(&format!(
                 "ip netns exec {namespace} ethtool -K {link} tx off txvlan off rxvlan off tso off gso off gro off"
             ))?;
@@ -79,7 +96,47 @@ impl Lab {
             let (address, mac) = (ADDRESSES[1 - side], MACS[1 - side]);
             run(&format!("ip -n {namespace} neigh replace {address} lladdr {mac} dev {link} nud permanent"))?;
         }
-        Ok(lab)
+        Ok(Self { namespaces: Some(namespaces), links: LINKS.map(str::to_owned), programs: programs()? })
+    }
+
+    /// Uses two interfaces of this host that are connected: that of the load, and that of the program.
+    ///
+    /// # Errors
+    /// The folder of this program is unknown.
+    pub fn on(links: [String; 2]) -> Result<Self, LabError> {
+        Ok(Self { namespaces: None, links, programs: programs()? })
+    }
+
+    /// The interface of the load.
+    #[must_use]
+    pub fn client_link(&self) -> &str {
+        &self.links[0]
+    }
+
+    /// The interface of the program.
+    #[must_use]
+    pub fn server_link(&self) -> &str {
+        &self.links[1]
+    }
+
+    /// Runs something on a thread at the side of the load, on its core.
+    ///
+    /// # Errors
+    /// The thread cannot enter the namespace.
+    ///
+    /// # Panics
+    /// `work` panicked.
+    pub fn at_client<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, LabError> {
+        let enter = || {
+            if let Some(Namespaces([client, _])) = &self.namespaces {
+                let namespace = File::open(format!("/run/netns/{client}"))?;
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .map_err(io::Error::from)?;
+            }
+            pin(CORES[0]).map_err(io::Error::other)?;
+            Ok(work())
+        };
+        thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
     /// A program of this project.
@@ -112,18 +169,17 @@ impl Lab {
     }
 
     fn enter(&self, side: usize, text: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespaces[side]]).args(text.split_whitespace()).stdin(Stdio::null());
+        let inside = self.namespaces.as_ref().map(|namespaces| format!("ip netns exec {} {text}", namespaces.0[side]));
+        let mut words = inside.as_deref().unwrap_or(text).split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).stdin(Stdio::null());
         command
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
-        }
-    }
+/// The folder of this program and its siblings.
+fn programs() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default())
 }
 
 /// Runs a command that must succeed. Returns its output.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::lab::{ADDRESSES, CLIENT, Lab, LabError, MACS, PORT, output};
+use super::lab::{ADDRESSES, Lab, LabError, PORT, SERVER_MAC, output};
 
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +56,18 @@ impl Measure {
     /// The load does not run, or the program does not answer.
     pub fn take(self, lab: &Lab) -> Result<Figures, LabError> {
         let pktgen = lab.program("spin-pktgen");
-        let common = format!("--to-mac {} --to {} --from {} --port {PORT} --json", MACS[1], ADDRESSES[1], ADDRESSES[0]);
+        let client = lab.client_link();
+        let common =
+            format!("--to-mac {SERVER_MAC} --to {} --from {} --port {PORT} --json", ADDRESSES[1], ADDRESSES[0]);
         let command = match self {
             Self::Throughput(len) => format!(
-                "{pktgen} send {CLIENT} --backend live --sink {CLIENT} --sink-backend count --size {len} --burst {FRAMES} --count {FRAMES} {common}"
+                "{pktgen} send {client} --backend live --sink {client} --sink-backend count --size {len} --burst {FRAMES} --count {FRAMES} {common}"
             ),
             Self::BackToBack(len) => {
-                format!("{pktgen} ping {CLIENT} --backend xdp --size {len} --count {ROUND_TRIPS} {common}")
+                format!("{pktgen} ping {client} --backend xdp --size {len} --count {ROUND_TRIPS} {common}")
             }
             Self::Paused(len) => format!(
-                "{pktgen} ping {CLIENT} --backend xdp --size {len} --count {PAUSED_ROUND_TRIPS} --pause {PAUSE} {common}"
+                "{pktgen} ping {client} --backend xdp --size {len} --count {PAUSED_ROUND_TRIPS} --pause {PAUSE} {common}"
             ),
         };
         let text = output(&mut lab.client(&command))?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::lab::{ADDRESSES, CORES, Lab, LabError, PORT, SERVER, output};
+use super::lab::{ADDRESSES, CORES, Lab, LabError, PORT, output};
 
 /// Longest wait for a program to start or stop.
 const START: Duration = Duration::from_secs(20);
@@ -94,29 +94,43 @@ impl Peer {
         (matches!(self, Self::Testpmd(_)) && !installed()).then_some("apt install dpdk-dev librte-net-af-xdp23")
     }
 
-    /// Starts it, and waits until it answers. `folder` takes its files.
+    /// Starts it with an echo, and waits until it is ready. `folder` takes its files, for spind its socket `spind.sock`.
     ///
     /// # Errors
     /// It does not start.
     pub fn start(self, lab: &Lab, folder: &Path, image: &Path) -> Result<Running, LabError> {
+        let running = self.start_empty(lab, folder)?;
+        if let Self::Spind(_) = self {
+            let rule = ["--rule".to_owned(), format!("udp dport {PORT}")];
+            install(lab, &folder.join("spind.sock"), image, &rule)?;
+        }
+        Ok(running)
+    }
+
+    /// Starts it without a handler.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_empty(self, lab: &Lab, folder: &Path) -> Result<Running, LabError> {
+        let server = lab.server_link();
         let log = folder.join("peer.log");
         let socket = folder.join("spind.sock");
         let core = CORES[1];
         let (command, ready) = match self {
             Self::Spind(idle) => (
                 format!(
-                    "{} --iface {SERVER} --socket {} --cores {core} --idle {idle}",
+                    "{} --iface {server} --socket {} --cores {core} --idle {idle}",
                     lab.program("spind"),
                     socket.display()
                 ),
                 "",
             ),
-            Self::AfXdpPolling => (format!("{} {SERVER} --port {PORT}", lab.program("spin-xdp-echo")), "echo on"),
+            Self::AfXdpPolling => (format!("{} {server} --port {PORT}", lab.program("spin-xdp-echo")), "echo on"),
             Self::AfXdpBlocking => {
-                (format!("{} {SERVER} --port {PORT} --block", lab.program("spin-xdp-echo")), "echo on")
+                (format!("{} {server} --port {PORT} --block", lab.program("spin-xdp-echo")), "echo on")
             }
-            Self::XdpTx => (format!("{} reflect {SERVER}", lab.program("spin-pktgen")), "attached to"),
-            Self::Testpmd(driver) => (testpmd(driver), "Press enter to exit"),
+            Self::XdpTx => (format!("{} reflect {server}", lab.program("spin-pktgen")), "attached to"),
+            Self::Testpmd(driver) => (testpmd(driver, server), "Press enter to exit"),
             Self::Socket => {
                 (format!("{} udp-echo --listen {}:{PORT}", lab.program("spin-traffic"), ADDRESSES[1]), "listening")
             }
@@ -127,7 +141,7 @@ impl Peer {
         };
         let mut running = Running { children: Vec::new(), log };
         if self.uses_stack() {
-            running.spawn(&mut lab.server(&format!("{} accept {SERVER}", lab.program("spin-pktgen"))))?;
+            running.spawn(&mut lab.server(&format!("{} accept {server}", lab.program("spin-pktgen"))))?;
         }
         running.spawn(&mut match self {
             // It pins its own thread; its other threads go where there is room.
@@ -143,13 +157,6 @@ impl Peer {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        if let Self::Spind(_) = self {
-            let install = format!("install {} --rule {}", image.display(), "udp");
-            let mut spinctl = Command::new(lab.program("spinctl"));
-            spinctl.arg("--socket").arg(&socket).args(install.split_whitespace().take(2));
-            spinctl.arg("--rule").arg(format!("udp dport {PORT}"));
-            output(&mut spinctl)?;
-        }
         Ok(running)
     }
 
@@ -161,12 +168,22 @@ impl Peer {
     }
 }
 
+/// Installs an image with these options.
+///
+/// # Errors
+/// spind refuses it.
+pub fn install(lab: &Lab, socket: &Path, image: &Path, options: &[String]) -> Result<(), LabError> {
+    let mut spinctl = Command::new(lab.program("spinctl"));
+    spinctl.arg("--socket").arg(socket).arg("install").arg(image).args(options);
+    output(&mut spinctl).map(drop)
+}
+
 /// testpmd on the core of the program: its first thread waits for input, its second one forwards.
-fn testpmd(driver: &str) -> String {
+fn testpmd(driver: &str, server: &str) -> String {
     let core = CORES[1];
     format!(
         "stdbuf -o0 dpdk-testpmd --lcores 0@{core},1@{core} --no-huge -m 512 --no-shconf --no-pci --no-telemetry \
-         --vdev net_{driver}0,iface={SERVER} -- --forward-mode=macswap --nb-cores=1 --total-num-mbufs=16384"
+         --vdev net_{driver}0,iface={server} -- --forward-mode=macswap --nb-cores=1 --total-num-mbufs=16384"
     )
 }
 
