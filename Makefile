@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,7 +95,18 @@ lint: deps-build ## check formatting, clippy, structure of the crates, dependenc
 	.ci/lint-language
 	.ci/deny
 
-bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## run all benchmarks
+bench: bench-wire ## measure spind beside other programs on one wire, and in memory; write the report target/bench/report.html (needs root)
+	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	$(BIN)/spin-bench-engine --rounds 5 --packets 300000 --json target/bench/engine.json
+	handlers/build-vectors target/handlers/vector
+	bench/native/build target/native
+	$(BIN)/spin-bench-handlers --rounds 5 --json target/bench/handlers.json
+	$(BIN)/spin-bench-report
+
+bench-wire: deps-bench build handlers ## measure spind beside other UDP echoes on a veth: throughput and round trips in interleaved rounds (needs root)
+	$(BIN)/spin-bench-wire --rounds 10
+
+bench-all: bench bench-watchdog bench-installs bench-pspin ## run all benchmarks but the proofs
 
 bench-engine: build handlers ## measure the engine in memory: time per packet and stage, latency, shares of contexts
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done

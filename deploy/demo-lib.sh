@@ -69,7 +69,7 @@ need_compiler() {
 
 need_built() {
     local name
-    for name in spind spinctl spin-traffic; do
+    for name in spind spinctl spin-traffic spin-xdp-echo; do
         [ -x "$bin/$name" ] || die "$bin/$name is not built: run \`make build\`, or set SPIN_BIN"
     done
 }

@@ -53,6 +53,18 @@ kernel_round() {
     check 'with icmp_echo_ignore_all the kernel does not answer' silent_ping
 }
 
+# Comparison: an AF_XDP socket without an engine, which sleeps when idle as spind does.
+bare_round() {
+    say 'a bare AF_XDP socket answers (comparison)'
+    start "$server_ns" "$work/bare.txt" "$work/bare.err" "$bin/spin-xdp-echo" server --block
+    local bare=$started_pid
+    eventually quietly grep -q 'echo on' "$work/bare.err" || die "the bare echo does not start: $(cat "$work/bare.err")"
+    start_capture bare
+    round bare 9999
+    end_capture "$tcpdump"
+    end "$bare"
+}
+
 silent_ping() { ! quietly on_client ping -c 2 -i 0.1 -W 1 "$server"; }
 
 start_spind() {
@@ -145,12 +157,19 @@ build_handlers
 # Resolve ARP first, so that it does not delay a measured packet.
 quietly on_client ping -c 1 -W 2 "$server" || die 'the namespaces do not reach each other'
 kernel_round
+bare_round
 start_spind
 start_capture spind
 spind_round
 odd_traffic
 check_capture
 check_removal
-say 'round trips: both rounds with the same capture and the same TCP transfer beside them'
-traffic table --spind "$work/spind-ping.json" "$work/spind-udp.json" --kernel "$work/kernel-ping.json" "$work/kernel-udp.json"
+say 'round trips: all rounds with the same capture and the same TCP transfer beside them'
+outcomes() { echo "$work/$1-ping.json" "$work/$1-udp.json"; }
+# shellcheck disable=SC2046 # two files each
+traffic table --spind $(outcomes spind) --bare $(outcomes bare) --kernel $(outcomes kernel)
+cat <<'TEXT'
+Why they differ: the kernel answers a ping in the interrupt of its arrival; all others wake a sleeping thread first.
+`spind --idle spin` polls instead, at the price of a busy core: docs/tuning.md. `make bench` compares polling programs.
+TEXT
 verdict

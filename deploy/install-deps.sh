@@ -35,7 +35,15 @@ test=(
     "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"
     "file:/usr/lib/picolibc/riscv64-unknown-elf/lib/libc.a picolibc-riscv64-unknown-elf"
 )
-bench=("${build[@]}" "command:strace strace" "command:valgrind valgrind" "command:objdump binutils")
+bench=(
+    "${build[@]}"
+    "command:strace strace"
+    "command:valgrind valgrind"
+    "command:objdump binutils"
+    "command:ip iproute2"
+    "command:ethtool ethtool"
+    "command:dpdk-testpmd dpdk-dev librte-net-af-xdp23"
+)
 
 case $purpose in
     build) needs=("${build[@]}") ;;

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 put() { install -D -m "$1" "$2" "$3"; }
 
-for program in spind spinctl spin-impair spin-pktgen; do put 755 "$bin/$program" "$to/bin/$program"; done
+for program in spind spinctl spin-bench spin-impair spin-pktgen; do put 755 "$bin/$program" "$to/bin/$program"; done
 put 755 "$bin/libfpspin.so.2" "$to/lib/libfpspin.so.2"
 ln -sfn libfpspin.so.2 "$to/lib/libfpspin.so"
 for library in pspin pspin-fpspin; do put 755 "$bin/lib$library.so" "$to/lib/lib$library.so"; done

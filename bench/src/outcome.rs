@@ -76,20 +76,23 @@ fn time(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |us| format!("{us:.1}"))
 }
 
-/// Formats the outcomes as a table, next to the kernel echo's times where `kernel` has the same name.
+/// Formats the outcomes as a table, next to the times of other programs where they have a row of the same name.
 #[must_use]
-pub fn table(spind: &[Outcome], kernel: &[Outcome]) -> String {
-    let mut text = format!(
-        "{:<14} {:>7} {:>9} {:>6} {:>6}   {:>20}   {:>20}\n",
-        "", "sent", "answered", "lost", "wrong", "spind p50/p99 us", "kernel p50/p99 us"
-    );
+pub fn table(spind: &[Outcome], others: &[(&str, Vec<Outcome>)]) -> String {
+    let mut text = format!("{:<14} {:>7} {:>9} {:>6} {:>6}", "p50 / p99 µs", "sent", "answered", "lost", "wrong");
+    for name in std::iter::once("spind").chain(others.iter().map(|(name, _)| *name)) {
+        let _ = write!(text, "  {name:>22}");
+    }
+    text.push('\n');
     for row in spind {
-        let own = format!("{} / {}", time(row.p50_us), time(row.p99_us));
-        let other = kernel.iter().find(|other| other.name == row.name);
-        let other = other.map_or_else(String::new, |o| format!("{} / {}", time(o.p50_us), time(o.p99_us)));
         let wrong = row.wrong + row.duplicate + row.late;
-        let counts = format!("{:>7} {:>9} {:>6} {wrong:>6}", row.sent, row.answered, row.lost);
-        let _ = writeln!(text, "{:<14} {counts}   {own:>20}   {other:>20}", row.name);
+        let _ = write!(text, "{:<14} {:>7} {:>9} {:>6} {wrong:>6}", row.name, row.sent, row.answered, row.lost);
+        let same = others.iter().map(|(_, rows)| rows.iter().find(|other| other.name == row.name));
+        for other in std::iter::once(Some(row)).chain(same) {
+            let times = other.map_or_else(String::new, |o| format!("{} / {}", time(o.p50_us), time(o.p99_us)));
+            let _ = write!(text, "  {times:>22}");
+        }
+        text.push('\n');
     }
     text
 }
@@ -128,10 +131,15 @@ mod tests {
     #[test]
     fn table_pairs_by_name() {
         let row = |name: &str, p50| Outcome { name: name.into(), sent: 5, p50_us: Some(p50), ..Outcome::default() };
-        let text = table(&[row("ping", 1.25), row("udp 18 B", 2.0)], &[row("udp 18 B", 3.0), row("other", 9.0)]);
+        let others = [("bare", vec![row("udp 18 B", 3.0), row("other", 9.0)]), ("kernel", vec![row("ping", 4.0)])];
+        let text = table(&[row("ping", 1.25), row("udp 18 B", 2.0)], &others);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
-        assert!(lines[1].starts_with("ping") && lines[1].contains("1.2 / -"));
-        assert!(lines[2].contains("2.0 / -") && lines[2].contains("3.0 / -"));
+        let times = |line: &str| {
+            line.split("  ").map(str::trim).filter(|cell| cell.contains('/')).collect::<Vec<_>>().join(" ")
+        };
+        assert!(lines[0].ends_with("kernel") && lines[0].contains("  spind  "), "{text}");
+        assert_eq!((times(lines[1]), times(lines[2])), ("1.2 / - 4.0 / -".to_owned(), "2.0 / - 3.0 / -".to_owned()));
+        assert!(lines.iter().all(|line| line.chars().count() == lines[0].chars().count()), "columns:\n{text}");
     }
 }

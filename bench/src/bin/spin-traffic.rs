@@ -60,11 +60,14 @@ enum Command {
         #[command(flatten)]
         verdict: Verdict,
     },
-    /// Print outcomes of spind next to those of the kernel's echo
+    /// Print outcomes of spind next to those of other echoes
     Table {
         /// Files of outcomes through spind
         #[arg(long, num_args = 1.., required = true)]
         spind: Vec<PathBuf>,
+        /// Files of outcomes of a bare AF_XDP socket that sleeps when idle
+        #[arg(long, num_args = 0..)]
+        bare: Vec<PathBuf>,
         /// Files of outcomes of the kernel's own echo
         #[arg(long, num_args = 0..)]
         kernel: Vec<PathBuf>,
@@ -274,8 +277,10 @@ fn run(command: Command) -> Verdicts {
         }
         Command::TcpReceive { listen, timeout } => tcp_receive(listen, timeout),
         Command::Ping { verdict } => verdict.give(&[ping::parse(&standard_input()?)?]),
-        Command::Table { spind, kernel } => {
-            print!("{}", table(&outcomes(&spind)?, &outcomes(&kernel)?));
+        Command::Table { spind, bare, kernel } => {
+            let others = [("bare AF_XDP, blocking", outcomes(&bare)?), ("kernel", outcomes(&kernel)?)];
+            let measured: Vec<_> = others.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+            print!("{}", table(&outcomes(&spind)?, &measured));
             Ok(true)
         }
         Command::OddFrames(frames) => frames.run(),

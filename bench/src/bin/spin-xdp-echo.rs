@@ -1,4 +1,4 @@
-//! `spin-xdp-echo`: a UDP echo on a bare AF_XDP socket, without an engine, to compare with.
+//! `spin-xdp-echo`: an echo of pings and UDP datagrams on a bare AF_XDP socket, without an engine, to compare with.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use spin_abi::rules::{Base, END_OF_RULE, Test};
 use spin_bench::pktgen::port::udp_rules;
 use spin_bench::reflect::reflect;
 use spin_nic::affinity::pin;
@@ -16,8 +17,12 @@ use spin_nic::{AfXdp, AfXdpConfig, Queue, TxQueue};
 /// Frames received at once, as spind receives.
 const BATCH: usize = 64;
 
-/// Send UDP datagrams back to their senders with a bare AF_XDP socket: what a program without an engine costs on the same
-/// wire. Stop it with ^C.
+/// IPv4 packets with ICMP. Those that are no pings are lost.
+const ICMP: Test =
+    Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: u32::MAX, min: 0x0800_0401, max: 0x0800_0401 };
+
+/// Answer pings, and send UDP datagrams back to their senders, with a bare AF_XDP socket: what a program without an engine
+/// costs on the same wire. Stop it with ^C.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -52,7 +57,7 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     }
     args.core.map_or(Ok(()), pin)?;
     let mut nic = AfXdp::open(&AfXdpConfig::new(&args.interface))?;
-    nic.steering().set_rules(&udp_rules(args.port))?;
+    nic.steering().set_rules(&[&udp_rules(args.port)[..], &[ICMP]].concat())?;
     eprintln!("echo on {}", nic.describe());
     let (mut received, mut replies) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     while !stop.load(Relaxed) {

@@ -38,6 +38,9 @@ pub enum LabError {
     /// A program did not start.
     #[error("{0} does not start: {1}")]
     Start(String, String),
+    /// A program answered nothing.
+    #[error("no packet came back: {0}")]
+    Silent(String),
     /// A file or process.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -185,7 +188,7 @@ fn programs() -> io::Result<PathBuf> {
 /// Runs a command that must succeed. Returns its output.
 ///
 /// # Errors
-/// It failed.
+/// The command failed.
 pub fn run(text: &str) -> Result<String, LabError> {
     let mut words = text.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -196,7 +199,7 @@ pub fn run(text: &str) -> Result<String, LabError> {
 /// Runs a command that must succeed. Returns its output.
 ///
 /// # Errors
-/// It failed.
+/// The command failed.
 pub fn output(command: &mut Command) -> Result<String, LabError> {
     let output = command.output()?;
     if !output.status.success() {

@@ -72,12 +72,13 @@ impl Measure {
         };
         let text = output(&mut lab.client(&command))?;
         let value: Value = serde_json::from_str(&text).map_err(|error| LabError::Output(error, text))?;
-        let us = |name: &str| value["latency"][name].as_f64().unwrap_or(f64::NAN) / 1e3;
+        let number = |value: &Value| value.as_f64().filter(|&number| number > 0.0).ok_or(LabError::Silent(self.name()));
+        let us = |name: &str| Ok::<_, LabError>(number(&value["latency"][name])? / 1e3);
         Ok(match self {
-            Self::Throughput(_) => {
-                Figures { main: value["received_rate"].as_f64().unwrap_or(f64::NAN) / 1e6, tail: None }
+            Self::Throughput(_) => Figures { main: number(&value["received_rate"])? / 1e6, tail: None },
+            Self::BackToBack(_) | Self::Paused(_) => {
+                Figures { main: us("p50")?, tail: Some([us("p99")?, us("p999")?]) }
             }
-            Self::BackToBack(_) | Self::Paused(_) => Figures { main: us("p50"), tail: Some([us("p99"), us("p999")]) },
         })
     }
 }

@@ -97,7 +97,7 @@ impl Peer {
     /// Starts it with an echo, and waits until it is ready. `folder` takes its files, for spind its socket `spind.sock`.
     ///
     /// # Errors
-    /// It does not start.
+    /// The program does not start.
     pub fn start(self, lab: &Lab, folder: &Path, image: &Path) -> Result<Running, LabError> {
         let running = self.start_empty(lab, folder)?;
         if let Self::Spind(_) = self {
@@ -110,7 +110,7 @@ impl Peer {
     /// Starts it without a handler.
     ///
     /// # Errors
-    /// It does not start.
+    /// The program does not start.
     pub fn start_empty(self, lab: &Lab, folder: &Path) -> Result<Running, LabError> {
         let server = lab.server_link();
         let log = folder.join("peer.log");
