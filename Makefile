@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -101,7 +101,7 @@ bench: bench-wire ## measure spind beside other programs on one wire, and in mem
 	handlers/build-vectors target/handlers/vector
 	bench/native/build target/native
 	$(BIN)/spin-bench-handlers --rounds 5 --json target/bench/handlers.json
-	$(BIN)/spin-bench-report
+	$(MAKE) --no-print-directory bench-report
 
 bench-wire: deps-bench build handlers ## measure spind beside other UDP echoes on a veth: throughput and round trips in interleaved rounds (needs root)
 	$(BIN)/spin-bench-wire --rounds 10
@@ -131,6 +131,9 @@ bench-pspin: build ## measure a simulation of 10,000 packets through libpspin, i
 bench-proofs: deps-bench build handlers ## check that a packet costs no allocation, lock, system call or clock reading
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/proofs.sh
+
+bench-report: build ## write target/bench/report.html: plots and tables of the results files in target/bench
+	$(BIN)/spin-bench-report
 
 PREFIX ?= /usr
 DESTDIR ?=

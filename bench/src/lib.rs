@@ -18,6 +18,7 @@
 //! * [`reflect`]: turns a datagram round.
 //! * [`any_handler`]: a bench for any handler image.
 //! * [`report`]: tables and rows of figures.
+//! * [`page`]: the report of a run: one HTML page with plots and tables.
 //! * [`counters`]: reading numbers from the output of `spinctl stats --json`.
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod handlers;
 pub mod impair;
 pub mod odd;
 pub mod outcome;
+pub mod page;
 pub mod pcap;
 pub mod peers;
 pub mod ping;
