@@ -20,6 +20,8 @@ const TOP: f64 = 30.0;
 const BAR: f64 = 16.0;
 const STEP: f64 = 23.0;
 const BOTTOM: f64 = 46.0;
+/// Average width of a character of 13 px, at most.
+const CHARACTER: f64 = 7.5;
 const INK: &str = "#1b1f24";
 
 /// A bar.
@@ -113,7 +115,7 @@ impl Chart {
             let _ =
                 writeln!(svg, "<rect class=\"key\" x=\"{x}\" y=\"6\" width=\"12\" height=\"12\" fill=\"{colour}\"/>");
             text(svg, (x + 17.0, 17.0), "start", "", name);
-            x += 40.0 + 7.5 * name.chars().count() as f64;
+            x += 40.0 + CHARACTER * name.chars().count() as f64;
         }
     }
 }
@@ -172,14 +174,19 @@ fn draw_bar(svg: &mut String, bar: &Bar, most: f64, y: f64) {
             );
         }
     }
-    // Lines behind the text are covered.
-    let halo = "stroke=\"#fff\" stroke-width=\"3\" paint-order=\"stroke\"";
-    text(svg, (end + 8.0, middle + 4.5), "start", halo, &bar.text);
+    // A white background covers the lines of the axis behind the text.
+    let room = 2.0 + CHARACTER * bar.text.chars().count() as f64;
+    let _ = writeln!(
+        svg,
+        "<rect class=\"back\" x=\"{:.2}\" y=\"{y}\" width=\"{room:.2}\" height=\"{BAR}\" fill=\"#fff\"/>",
+        end + 7.0
+    );
+    text(svg, (end + 8.0, middle + 4.5), "start", "", &bar.text);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bar, Chart, Group, LEFT, OURS, PLOT, WIDTH, tick_distance};
+    use super::{Bar, CHARACTER, Chart, Group, LEFT, OURS, PLOT, WIDTH, tick_distance};
 
     fn bar(label: &str, value: f64, spread: Option<[f64; 2]>) -> Bar {
         Bar { label: label.to_owned(), value, spread, colour: OURS, text: format!("{value} <Mpps>") }
@@ -228,8 +235,7 @@ mod tests {
     fn texts_are_escaped_and_fit() {
         let svg = chart(vec![bar("kernel UDP socket, <blocking>", 1.0, None)]);
         assert!(svg.contains("&lt;t&gt;") && svg.contains("&lt;Mpps&gt;") && svg.contains("&lt;blocking&gt;"), "{svg}");
-        // A character of 13 px takes 7.5 px on average at most.
-        const { assert!(28.0 * 7.5 < LEFT && LEFT + PLOT + 8.0 + 30.0 * 7.5 < WIDTH) };
+        const { assert!(28.0 * CHARACTER < LEFT && LEFT + PLOT + 8.0 + 30.0 * CHARACTER < WIDTH) };
     }
 
     #[test]
