@@ -23,8 +23,8 @@ pub fn head(inputs: &Inputs) -> String {
     let wire = inputs.wire.get().map_or("spin-bench-wire", |results| &results.command);
     for (section, command, path) in [
         ("wire", wire, &inputs.wire.path),
-        ("engine in memory", "make bench-engine", &inputs.engine.path),
-        ("handlers, budget", "make bench-handlers", &inputs.handlers.path),
+        ("engine in memory", "spin-bench-engine --rounds 5 --packets 300000", &inputs.engine.path),
+        ("handlers, budget", "spin-bench-handlers --rounds 5", &inputs.handlers.path),
     ] {
         table.row([section, command, path].map(str::to_owned).to_vec());
     }
