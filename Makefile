@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,10 @@ bench: bench-wire ## measure spind beside other programs on one wire, and in mem
 
 bench-wire: deps-bench build handlers ## measure spind beside other UDP echoes on a veth: throughput and round trips in interleaved rounds (needs root)
 	$(BIN)/spin-bench-wire --rounds 10
+
+bench-compare: deps-build handlers ## compare the engine with that of another commit in alternating rounds: make bench-compare BASE=COMMIT
+	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	bench/compare.sh "$(BASE)"
 
 bench-all: bench bench-watchdog bench-installs bench-pspin ## run all benchmarks but the proofs
 

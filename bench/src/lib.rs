@@ -17,6 +17,7 @@
 //! * [`engine`]: cost per packet of the engine.
 //! * [`reflect`]: turns a datagram round.
 //! * [`any_handler`]: a bench for any handler image.
+//! * [`compare`]: compares two builds.
 //! * [`report`]: tables and rows of figures.
 //! * [`page`]: the report of a run: one HTML page with plots and tables.
 //! * [`counters`]: reading numbers from the output of `spinctl stats --json`.
@@ -24,6 +25,7 @@
 
 pub mod any_handler;
 pub mod capture;
+pub mod compare;
 pub mod content;
 pub mod counters;
 pub mod engine;

@@ -14,9 +14,6 @@ use spin_bench::reflect::reflect;
 use spin_nic::affinity::pin;
 use spin_nic::{AfXdp, AfXdpConfig, Queue, TxQueue};
 
-/// Frames received at once, as spind receives.
-const BATCH: usize = 64;
-
 /// IPv4 packets with ICMP. Those that are no pings are lost.
 const ICMP: Test =
     Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: u32::MAX, min: 0x0800_0401, max: 0x0800_0401 };
@@ -35,6 +32,9 @@ struct Args {
     /// Sleep in the kernel while nothing arrives [default: poll]
     #[arg(long)]
     block: bool,
+    /// Frames received at once
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    batch: usize,
     /// Core to run on
     #[arg(long, value_name = "CORE")]
     core: Option<usize>,
@@ -59,9 +59,9 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut nic = AfXdp::open(&AfXdpConfig::new(&args.interface))?;
     nic.steering().set_rules(&[&udp_rules(args.port)[..], &[ICMP]].concat())?;
     eprintln!("echo on {}", nic.describe());
-    let (mut received, mut replies) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut received, mut replies) = (Vec::with_capacity(args.batch), Vec::with_capacity(args.batch));
     while !stop.load(Relaxed) {
-        nic.receive(&mut received, BATCH);
+        nic.receive(&mut received, args.batch);
         let idle = received.is_empty();
         for mut frame in received.drain(..) {
             if reflect(&mut frame) {
