@@ -15,8 +15,9 @@ pub enum Measure {
     Paused(u16),
 }
 
-/// Frames of a round of throughput: about a second's.
-const FRAMES: u32 = 1 << 20;
+/// Frames of a burst of throughput, and of a round: shorter rounds differ more.
+const BURST: u32 = 1 << 20;
+const FRAMES: u32 = 4 * BURST;
 /// Round trips of a round.
 const ROUND_TRIPS: u32 = 4000;
 /// Round trips of a round with pauses.
@@ -61,7 +62,7 @@ impl Measure {
             format!("--to-mac {SERVER_MAC} --to {} --from {} --port {PORT} --json", ADDRESSES[1], ADDRESSES[0]);
         let command = match self {
             Self::Throughput(len) => format!(
-                "{pktgen} send {client} --backend live --sink {client} --sink-backend count --size {len} --burst {FRAMES} --count {FRAMES} {common}"
+                "{pktgen} send {client} --backend live --sink {client} --sink-backend count --size {len} --burst {BURST} --count {FRAMES} {common}"
             ),
             Self::BackToBack(len) => {
                 format!("{pktgen} ping {client} --backend xdp --size {len} --count {ROUND_TRIPS} {common}")

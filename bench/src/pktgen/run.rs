@@ -22,7 +22,7 @@ const LONGEST_DRAIN: u64 = 2 * SECOND;
 const SHORTEST_SLEEP: u64 = 200_000;
 /// Frames of one call of the kernel's generator. A call takes about 25 ms more than its frames, to set up and release
 /// their memory.
-const LIVE_BURST: u32 = 1 << 18;
+const LIVE_BURST: u32 = 1 << 20;
 
 /// What sends.
 pub enum Transmitter {
