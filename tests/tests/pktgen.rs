@@ -15,6 +15,7 @@ use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use spin_nic::pcap::{Packet, read_all};
+use spin_testing::bounded;
 use spin_tests::binary;
 
 /// Runs it in a namespace. Returns its result.
@@ -258,4 +259,37 @@ fn trafgen_sends_to_the_sink() {
     run(&format!("{generator} {}", frames.display()));
     let [output, _] = count.stop();
     assert_eq!(serde_json::from_str::<Value>(&output).expect("JSON")["packets"], 5000);
+}
+
+/// The benches on a wire run from start to end, and their report has all that they measured.
+#[test]
+fn the_benches_on_a_wire() {
+    if !root() || bounded(true, false) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let image = file("udp_pingpong.elf");
+    fs::write(&image, spin_handlers::image("udp_pingpong", &[])).expect("a file");
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(binary(program)).args(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{program}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let said = run("spin-bench", &[&image, "--rule", "udp dport 9999", "--size", "64", "--time", "50"]);
+    assert!(said.contains("Mpps without loss") && said.contains("round trip µs: p50"), "{said}");
+    let [wire, page] = ["wire.json", "page.html"].map(file);
+    run(
+        "spin-bench-wire",
+        &["--rounds", "1", "--only", "spind,AF_XDP,XDP_TX,socket", "--image", &image, "--json", &wire],
+    );
+    let results: Value = serde_json::from_str(&fs::read_to_string(&wire).expect("results")).expect("JSON");
+    let series = results["series"].as_array().expect("series");
+    assert_eq!(series.iter().filter(|series| series["rounds"].as_array().map(Vec::len) == Some(1)).count(), 24);
+    run("spin-bench-report", &["--wire", &wire, "--engine", "none", "--handlers", "none", "--out", &page]);
+    let page = fs::read_to_string(&page).expect("a page");
+    for series in series {
+        assert!(page.contains(series["program"].as_str().expect("a name")), "{series}");
+    }
 }
