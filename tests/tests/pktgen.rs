@@ -115,7 +115,8 @@ fn check(frame: &[u8], signature_at: usize) -> (usize, u16, u64) {
     (frame.len(), udp.source_port, u64::from_be_bytes(sequence))
 }
 
-/// What was sent passes to the kernel's stack at the other end, where tcpdump sees it.
+/// What was sent passes to the kernel's stack at the other end, where tcpdump sees it. There are fewer packets than a kernel
+/// that has no time for them keeps (net.core.netdev_max_backlog, 1000), or in a burst than the ring of a veth (256).
 #[test]
 fn every_backend_sends_what_it_says() {
     if !root() {
@@ -125,11 +126,11 @@ fn every_backend_sends_what_it_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("seen.pcap");
     let plans = [
-        ("packet", "--rate 20k --count 10000 --flows 100 --size imix"),
-        ("xdp", "--rate 20k --count 10000 --flows 100 --zipf 1 --size 61:2,1000"),
+        ("packet", "--rate 5k --count 900 --flows 100 --size imix"),
+        ("xdp", "--rate 5k --count 900 --flows 100 --zipf 1 --size 61:2,1000"),
         ("live", "--burst 200 --count 2000 --flows 100 --size imix"),
         ("live", "--burst 200 --count 2000 --message 4 --size 100"),
-        ("xdp", "--rate 20k --count 2000 --ycsb a --flows 100 --size 72"),
+        ("xdp", "--rate 5k --count 900 --ycsb a --flows 100 --size 72"),
     ];
     for (backend, plan) in plans {
         let accepting = (backend == "live").then(|| accept(&link.near));
@@ -185,18 +186,19 @@ fn loss_duplicates_and_order_are_those_of_the_wire() {
         let relay = format!("exec {} {LINK} east0 --log {} {options} >&2", program.display(), log.display());
         Background::start(near, command.args(["-c", &relay]), "relaying between")
     };
-    let send = format!("send {LINK} --rate 5k --count 5000 --seconds 20 --sink sink0");
+    // A veth with an XDP program keeps 256 packets while the kernel has no time for them: a quarter of a second's.
+    let send = format!("send {LINK} --rate 1k --count 900 --seconds 20 --sink sink0");
     for sink in ["packet", "xdp"] {
-        let relay = impair("--loss 2% --duplicate 1% --delay 2ms --reorder 1%");
+        let relay = impair("--loss 10% --duplicate 5% --delay 2ms --reorder 5%");
         let (status, result) = pktgen(far, &format!("{send} --sink-backend {sink} --max-loss 1"));
         relay.stop();
         let log = fs::read_to_string(&log).expect("a log");
         let fates: Vec<_> = log.lines().filter(|line| line.starts_with(LINK)).collect();
         let with = |word: &str| fates.iter().filter(|line| line.contains(word)).count() as u64;
         let counts = &result["counts"];
-        assert_eq!(fates.len(), 5000);
-        assert!(with("lost") > 50 && with("twice") > 20 && with("overtakes") > 20, "something happened");
-        assert_eq!(counts["sent"], 5000);
+        assert_eq!(fates.len(), 900);
+        assert!(with("lost") > 30 && with("twice") > 10 && with("overtakes") > 10, "something happened");
+        assert_eq!(counts["sent"], 900);
         assert_eq!(counts["lost"], with("lost"), "{result}");
         assert_eq!(counts["duplicates"], with("twice"), "{result}");
         // Each that overtakes leaves behind those that were sent in the 2 ms before.
@@ -207,7 +209,7 @@ fn loss_duplicates_and_order_are_those_of_the_wire() {
     let relay = impair("");
     let (status, result) = pktgen(far, &format!("{send} --sink-backend count --max-loss 0"));
     relay.stop();
-    assert!(status.success() && result["counts"]["received"] == 5000, "{result}");
+    assert!(status.success() && result["counts"]["received"] == 900, "{result}");
 }
 
 /// A capture is sent again, with the gaps between its packets.
@@ -254,11 +256,10 @@ fn trafgen_sends_to_the_sink() {
     fs::write(&frames, printed.stdout).expect("a file");
     let mut count = Command::new(binary("spin-pktgen"));
     let count = Background::start(&link.near, count.args(["count", LINK, "--seed", "9", "--json"]), "attached to");
-    let generator =
-        ["ip netns exec", &link.far, "trafgen --cpus 1 --num 5000 --rate 20000pps -o", LINK, "-i"].join(" ");
+    let generator = ["ip netns exec", &link.far, "trafgen --cpus 1 --num 200 --rate 2000pps -o", LINK, "-i"].join(" ");
     run(&format!("{generator} {}", frames.display()));
     let [output, _] = count.stop();
-    assert_eq!(serde_json::from_str::<Value>(&output).expect("JSON")["packets"], 5000);
+    assert_eq!(serde_json::from_str::<Value>(&output).expect("JSON")["packets"], 200);
 }
 
 /// The benches on a wire run from start to end, and their report has all that they measured.

@@ -36,6 +36,7 @@ struct settings {
 	__u32 address; // of the first sender
 	__u32 run; // in all signatures
 	__u32 signature_at;
+	__u32 namespace; // inode of the interface's network namespace
 };
 
 struct state {
@@ -213,9 +214,20 @@ SEC("xdp") int spin_generate(struct xdp_md *ctx)
 	return redirect(set->interface, 0);
 }
 
+#define OF_THE_KERNEL __attribute__((preserve_access_index))
+struct ns_common {
+	unsigned int inum;
+} OF_THE_KERNEL;
+struct net {
+	struct ns_common ns;
+} OF_THE_KERNEL;
+typedef struct {
+	struct net *net;
+} OF_THE_KERNEL possible_net_t;
 struct net_device {
 	int ifindex;
-} __attribute__((preserve_access_index));
+	possible_net_t nd_net;
+} OF_THE_KERNEL;
 
 // The outcome of a bulk of redirected frames (trace/events/xdp.h): from, to, sent, drops, error.
 SEC("tp_btf/xdp_devmap_xmit") int spin_sent(unsigned long long *arguments)
@@ -224,7 +236,8 @@ SEC("tp_btf/xdp_devmap_xmit") int spin_sent(unsigned long long *arguments)
 	struct settings *set = map_lookup(&settings, &zero);
 	struct net_device *to = (void *)arguments[1];
 
-	if (set && (__u32)to->ifindex == set->interface)
+	// Other namespaces have interfaces with the same index.
+	if (set && (__u32)to->ifindex == set->interface && to->nd_net.net->ns.inum == set->namespace)
 		count(2, (int)arguments[2], 0);
 	return 0;
 }

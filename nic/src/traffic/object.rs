@@ -1,5 +1,8 @@
 //! The BPF programs of test traffic, and their maps.
 
+use std::fs::metadata;
+use std::os::unix::fs::MetadataExt;
+
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
 use super::pattern::Pattern;
@@ -25,7 +28,10 @@ pub(super) fn load(programs: &[&str]) -> Result<Object, NicError> {
 
 /// Gives the programs the constants of a pattern, for frames that leave by an interface.
 pub(super) fn set_up(object: &Object, pattern: &Pattern, interface: u32) -> Result<(), NicError> {
-    store(object, "settings", &KEY, &pattern.settings(interface))
+    let namespace =
+        metadata("/proc/thread-self/ns/net").map_err(|error| NicError::system("find this namespace", error))?;
+    // The kernel numbers namespaces with 32 bits (`struct ns_common`).
+    store(object, "settings", &KEY, &pattern.settings(interface, namespace.ino() as u32))
 }
 
 /// Fills the first entries of a table.

@@ -289,8 +289,8 @@ impl Pattern {
         &self.template
     }
 
-    /// `struct settings` of bpf/traffic.bpf.c, for frames that leave by an interface.
-    pub(super) fn settings(&self, interface: u32) -> Vec<u8> {
+    /// `struct settings` of bpf/traffic.bpf.c, for frames that leave by an interface of a network namespace.
+    pub(super) fn settings(&self, interface: u32, namespace: u32) -> Vec<u8> {
         let plan = &self.plan;
         // Both tables are bounded.
         let (flows, lengths) = (plan.flows.len() as u32, plan.lengths.len() as u32);
@@ -311,6 +311,7 @@ impl Pattern {
             plan.source.into(),
             plan.run.into(),
             self.signature_at() as u32,
+            namespace,
         ];
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
