@@ -59,7 +59,8 @@ pub fn measure(link: &str, pattern: Pattern, name: &str, stats: impl Fn() -> Com
 
 fn round_trips(link: &mut Link) -> Result<Option<Latency>, PortError> {
     let Transmitter::Port(port) = &mut link.transmitter else { return Ok(None) };
-    let rhythm = |packets| Rhythm { packets, pause: Duration::ZERO, timeout: Duration::from_millis(100) };
+    let rhythm =
+        |packets| Rhythm { packets, pause: Duration::ZERO, timeout: Duration::from_millis(100), any_reply: true };
     if ping(&mut **port, &mut link.source, rhythm(FIRST_TRIPS))?.latency.is_none() {
         return Ok(None);
     }

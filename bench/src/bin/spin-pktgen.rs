@@ -466,6 +466,7 @@ impl Ping {
             packets: self.count,
             pause: Duration::from_micros(self.pause),
             timeout: Duration::from_millis(200),
+            any_reply: false,
         };
         let report = ping(&mut *port, &mut source, rhythm)?;
         if self.packets.json {
