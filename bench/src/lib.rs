@@ -16,6 +16,7 @@
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
 //! * [`engine`]: cost per packet of the engine.
 //! * [`reflect`]: turns a datagram round.
+//! * [`bad_value`]: the error of a value on the command line.
 //! * [`any_handler`]: a bench for any handler image.
 //! * [`compare`]: compares two builds.
 //! * [`report`]: tables and rows of figures.
@@ -24,6 +25,7 @@
 #![deny(unsafe_code)]
 
 pub mod any_handler;
+pub mod bad_value;
 pub mod capture;
 pub mod compare;
 pub mod content;

@@ -1,11 +1,10 @@
 //! The line rates that a cost per packet sustains: the paper's figure 6, with measured times.
 
-/// Bytes of a frame on the wire beyond its own: preamble, check sequence, gap.
-const WIRE_OVERHEAD: f64 = 24.0;
+use crate::pktgen::settings::WIRE_OVERHEAD;
 
 /// Time in nanoseconds after which the next frame of this length arrives, at a line rate in Gbit/s.
 fn interval(length: f64, rate: f64) -> f64 {
-    8.0 * (length + WIRE_OVERHEAD) / rate
+    8.0 * (length + f64::from(WIRE_OVERHEAD)) / rate
 }
 
 /// The shortest length from which `cores` cores sustain a line rate in Gbit/s. `costs` are lengths, ascending, with nanoseconds per packet

@@ -18,11 +18,11 @@ use spin_pspin::counts::Counts;
 use super::context::Context;
 use crate::engine::lab::{Failure, SIZES};
 
-/// Packets that arrive between two polls, as spind receives them.
+/// Packets that arrive between two polls.
 const BATCH: usize = 64;
 /// Frames of each queue.
 const CAPACITY: usize = 1024;
-/// Share of a round that warms up.
+/// A warm-up takes the time of a round divided by this.
 const WARM_UP: u32 = 4;
 /// Highest instruction limit that is tried.
 const MOST_INSTRUCTIONS: u64 = 1 << 24;

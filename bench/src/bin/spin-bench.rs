@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use spin_abi::control::Install;
 use spin_abi::handler_names::HandlerNames;
+use spin_abi::units::parse_size;
 use spin_bench::any_handler::budget::sustained_from;
 use spin_bench::any_handler::context::{Context, Packets};
 use spin_bench::any_handler::memory::Cost;
@@ -46,13 +47,13 @@ struct Args {
     #[arg(long, value_name = "hh=NAME,ph=NAME,th=NAME")]
     handlers: Option<HandlerNames>,
     /// Host memory in bytes (suffixes K, M, G)
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     host_mem: u64,
     /// Handler memory in bytes (suffixes K, M)
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     handler_mem: u64,
     /// Scratchpad in each cluster's L1 in bytes (suffixes K, M)
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     scratchpad: u64,
     /// Destination port of the datagrams that are sent
     #[arg(long, value_name = "PORT", default_value_t = 9999)]
@@ -78,17 +79,6 @@ struct Args {
     /// Time in memory for each length, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     time: u64,
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = match text.char_indices().last() {
-        Some((at, 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    bytes.ok_or_else(|| "expected a number of bytes, such as 4096 or 64K".to_owned())
 }
 
 fn main() -> ExitCode {

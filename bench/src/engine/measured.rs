@@ -17,6 +17,7 @@ use super::latency::Unloaded;
 use super::overflow::{LOOPS, OneSided};
 use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
+use crate::page::published::LATENCY;
 use crate::report::Row;
 
 /// Thread configurations: name and number of clusters. With `pipeline`, one thread receives for a cluster of its own
@@ -27,9 +28,6 @@ const WAYS: [(&str, u32); 5] =
 const RECEIVE_ONLY: &str = "receive-only";
 const PIPELINE: &str = "pipeline";
 const ONE_THREAD: &str = "one-thread";
-/// Latency from HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the
-/// [`UNLOADED`] cases: PsPIN paper, simulated at 1 GHz.
-const PSPIN: [f64; 2] = [26.0, 40.0];
 
 /// A measurement whose rounds are interleaved with others.
 pub trait Measured {
@@ -200,11 +198,12 @@ impl Measured for Latency {
             "case", "median", "p99", "PsPIN", "median/PsPIN"
         );
         let (mut rows, mut clocks) = (Vec::new(), Vec::new());
-        for ((setting, rounds), pspin) in self.cases.into_iter().zip(PSPIN) {
+        for ((setting, rounds), (_, pspin)) in self.cases.into_iter().zip(LATENCY) {
             let row = |variant, figure: fn(&Unloaded) -> f64| {
                 Row::of(setting.case, variant, "ns", rounds.iter().map(figure).collect())
             };
             let (median, p99) = (row("latency-median", |round| round.median), row("latency-p99", |round| round.p99));
+            let pspin = f64::from(pspin);
             let ratio = median.median / pspin;
             let Row { case, median: half, .. } = &median;
             let _ = writeln!(table, "{case:<18}{half:>12.1}{:>12.1}{pspin:>12.1}{ratio:>16.2}", p99.median);

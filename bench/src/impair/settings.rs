@@ -4,17 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Error in a value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?}: expected {expected}")]
-pub struct BadValue {
-    text: String,
-    expected: &'static str,
-}
-
-fn bad(text: &str, expected: &'static str) -> BadValue {
-    BadValue { text: text.to_owned(), expected }
-}
+use crate::bad_value::{BadValue, bad};
 
 /// A share of frames, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,10 @@ use super::handlers::DEFAULT;
 use super::html::{Origin, Table, heading, paragraph};
 use super::published::{BUDGET_RATES, HPUS};
 use super::source::{MeasuredRow, number};
+use crate::pktgen::settings::WIRE_OVERHEAD;
 
 /// Line rates in Gbit/s.
 const RATES: [u32; 5] = [10, 25, 100, 200, 400];
-/// Bytes of a frame on the wire besides those counted in its size: preamble, check sequence and gap.
-const WIRE_OVERHEAD: usize = 24;
 
 /// Formats the section.
 #[must_use]
@@ -26,7 +25,7 @@ pub fn section(rows: &[MeasuredRow]) -> String {
 /// Cores for packets of `size` bytes that take `time` nanoseconds each, at `rate` Gbit/s.
 #[must_use]
 pub fn cores(time: f64, size: usize, rate: u32) -> f64 {
-    (time * f64::from(rate) / (8 * (size + WIRE_OVERHEAD)) as f64).ceil()
+    (time * f64::from(rate) / (8 * (size + usize::from(WIRE_OVERHEAD))) as f64).ceil()
 }
 
 /// Nanoseconds that a packet may take on an HPU, by the closed form of the paper.

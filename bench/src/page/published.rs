@@ -35,7 +35,8 @@ pub enum Comparable {
 /// Cell of a figure whose paper states no value.
 pub const NOT_STATED: &str = "not stated";
 
-/// Latency from HER to completion of an unloaded PsPIN: frame size, nanoseconds.
+/// Latency from HER to completion of an empty handler on an unloaded PsPIN, simulated at 1 GHz (PsPIN paper, §IV-B1): frame size,
+/// nanoseconds. The sizes are those of [`crate::engine::case::UNLOADED`].
 pub const LATENCY: [(usize, u32); 2] = [(64, 26), (1024, 40)];
 /// HPUs that empty handlers need on packets of 64 bytes.
 pub const HPUS_NEEDED: u32 = 19;

@@ -4,17 +4,7 @@ use std::str::FromStr;
 
 use fastrand::Rng;
 
-/// Error in a value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?}: expected {expected}")]
-pub struct BadValue {
-    text: String,
-    expected: &'static str,
-}
-
-fn bad(text: &str, expected: &'static str) -> BadValue {
-    BadValue { text: text.to_owned(), expected }
-}
+use crate::bad_value::{BadValue, bad};
 
 /// Lengths of frames and how often each occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +62,13 @@ pub fn flows(count: u32, skew: Option<f64>, seed: u64) -> Vec<u32> {
         None => (0..count.max(1)).collect(),
         Some(skew) => {
             let weights = (1..=count.max(1)).map(|rank| f64::from(rank).powf(-skew));
-            let sums: Vec<f64> =
-                weights.scan(0.0, |sum, weight| Some(std::mem::replace(sum, *sum + weight) + weight)).collect();
-            let all = sums.last().copied().unwrap_or(1.0);
+            let mut all = 0.0;
+            let sums: Vec<f64> = weights
+                .map(|weight| {
+                    all += weight;
+                    all
+                })
+                .collect();
             // Equally spaced quantiles: frequencies are as exact as the table allows.
             let rank = |entry: usize| {
                 let quantile = (entry as f64 + 0.5) / ZIPF_TABLE as f64 * all;
@@ -88,7 +82,7 @@ pub fn flows(count: u32, skew: Option<f64>, seed: u64) -> Vec<u32> {
 }
 
 /// Bytes of a frame on the wire beyond its own: preamble, check sequence, gap.
-const WIRE_OVERHEAD: f64 = 24.0;
+pub const WIRE_OVERHEAD: u16 = 24;
 
 /// A rate of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,7 +128,7 @@ impl Rate {
         match self {
             Self::Max => None,
             Self::Packets(rate) => Some(rate),
-            Self::Bits(rate) => Some(rate / 8.0 / (mean_length + WIRE_OVERHEAD)),
+            Self::Bits(rate) => Some(rate / 8.0 / (mean_length + f64::from(WIRE_OVERHEAD))),
         }
     }
 }
@@ -142,7 +136,7 @@ impl Rate {
 /// Bits per second on the wire of a rate of packets.
 #[must_use]
 pub fn wire_bits(packets_per_second: f64, mean_length: f64) -> f64 {
-    packets_per_second * 8.0 * (mean_length + WIRE_OVERHEAD)
+    packets_per_second * 8.0 * (mean_length + f64::from(WIRE_OVERHEAD))
 }
 
 #[cfg(test)]
