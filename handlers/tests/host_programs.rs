@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use frames::{Ipv4, SERVER, request, udp};
 use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{PATIENCE, Spind, built};
+use spin_tests::{ACTION_TIMEOUT, Spind, built};
 
 /// Returns the path of a host program.
 fn program(name: &str) -> PathBuf {
@@ -46,7 +46,7 @@ fn run(handler: &str, datagrams: &[Vec<u8>]) -> (String, Vec<Vec<u8>>) {
     let sent = client.replay(&write_all(&packets)).unwrap();
     output.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     while !client.contexts().unwrap().is_empty() {
         assert!(Instant::now() < deadline, "its handlers go with it");
         sleep(Duration::from_millis(5));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Maximum wait for any action of a program.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const ACTION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the folder of the workspace's programs and libraries, built from the current sources. Examples are in its
 /// subfolder `examples`.
@@ -116,7 +116,7 @@ impl Spind {
     /// # Panics
     /// When that takes too long; the message contains the log.
     pub fn wait_for_log(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ACTION_TIMEOUT;
         while !self.logged.contains(text) {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.log.recv_timeout(left) else { panic!("spind did not log {text:?}:\n{}", self.logged) };
@@ -164,7 +164,7 @@ impl Spind {
     /// # Panics
     /// When spind does not exit in time.
     pub fn wait(&mut self) -> (bool, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ACTION_TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;

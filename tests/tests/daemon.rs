@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_shm::channel;
-use spin_tests::{PATIENCE, Spind, binary};
+use spin_tests::{ACTION_TIMEOUT, Spind, binary};
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -50,7 +50,7 @@ fn rule(text: &str) -> Install {
 
 /// Waits until a condition holds, with a time limit.
 fn wait_until(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "it did not come to pass");
         std::thread::sleep(Duration::from_millis(5));
@@ -265,7 +265,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
         client.replay(&capture(&vec![udp(1, b"x"); 8000])).unwrap();
         tell.send(answers(&mut client, 9999))
     });
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(told.recv_timeout(ACTION_TIMEOUT), Ok(1));
     let pid = Pid::from_raw(spind.0.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::TERM).unwrap();
     assert!(spind.0.wait().unwrap().success(), "it ends all the same");

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use etherparse::PacketBuilder;
 use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{PATIENCE, Spind, built};
+use spin_tests::{ACTION_TIMEOUT, Spind, built};
 
 /// Folder of the library.
 fn folder() -> PathBuf {
@@ -180,7 +180,7 @@ fn exchange(client: &mut Client, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 /// Waits until all contexts are removed.
 fn all_gone(client: &mut Client) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     while !client.contexts().expect("a list").is_empty() {
         assert!(Instant::now() < deadline, "contexts go with their programs");
         thread::sleep(Duration::from_millis(5));

@@ -11,7 +11,7 @@ use etherparse::PacketBuilder;
 use libspin::{Client, Install};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{PATIENCE, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 /// Samples by name and labels.
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
@@ -25,7 +25,7 @@ fn serving() -> (Spind, SocketAddr) {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is taken");
+    stream.set_read_timeout(Some(ACTION_TIMEOUT)).expect("a timeout is taken");
     stream
 }
 
@@ -242,7 +242,7 @@ fn over_a_unix_socket_that_goes_with_it() {
     let mut spind = Spind::start(&["--nic", "loopback", "--metrics", &format!("unix:{}", path.display())]);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o660);
     let mut stream = UnixStream::connect(&path).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(ACTION_TIMEOUT)).unwrap();
     stream.write_all(GET).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -12,7 +12,7 @@ use common::{LINK, Link, root, within};
 use libspin::{Client, Install};
 use packet_socket::PacketSocket;
 use spin_testing::bounded;
-use spin_tests::{PATIENCE, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 /// Flows of the context in packet mode.
 const FLOWS: u32 = 100_000;
@@ -55,7 +55,7 @@ fn count(client: &mut Client, context: u32, counter: &str) -> u64 {
 
 /// Waits until a counter stays as it is, and returns it.
 fn settled(client: &mut Client, context: u32, counter: &str, expected: u64) -> u64 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     let mut last = (count(client, context, counter), Instant::now());
     while last.0 < expected && last.1.elapsed() < Duration::from_secs(1) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(10));

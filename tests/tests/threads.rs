@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{FAR, Link, NEAR, within};
 use libspin::Client;
-use spin_tests::{PATIENCE, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 /// Number of datagrams, each from a port of its own, so that they spread over the queues.
 const DATAGRAMS: usize = 400;
@@ -101,7 +101,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
             }
         }
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     let all = loop {
         let dump = spind.ctl(&["dump", "three"]).stdout;
         let found: Vec<Record> = records(&dump).into_iter().filter(|record| record.who != 0).collect();
@@ -158,7 +158,7 @@ fn a_thread_without_packets_helps_one_that_has_many() {
         let counters = client.stats().expect("statistics").engine;
         counters.into_iter().find(|(name, _)| name == counter).map_or(0, |(_, value)| value)
     };
-    let (mut sent, deadline) = (0_u32, Instant::now() + PATIENCE);
+    let (mut sent, deadline) = (0_u32, Instant::now() + ACTION_TIMEOUT);
     let socket = within(&link.far, || UdpSocket::bind((FAR, 0)).expect("a free port"));
     while count("overflowed") == 0 {
         assert!(Instant::now() < deadline, "none of {sent} tasks ran elsewhere");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use libspin::Client;
-use spin_tests::PATIENCE;
+use spin_tests::ACTION_TIMEOUT;
 
 use super::Language::{C, Cxx};
 use super::{Program, all_gone, compile, compiles, exchange, handlers, spind, udp};
@@ -192,7 +192,7 @@ fn a_program_answers_what_handlers_ask() {
             assert_eq!((&answer[34..36], &answer[36..38]), (&frame[36..38], &frame[34..36]), "ports");
             assert_eq!(answer[42..], *text(number).to_ascii_uppercase().as_bytes());
         }
-        let (status, printed) = program.end(PATIENCE);
+        let (status, printed) = program.end(ACTION_TIMEOUT);
         let bytes: usize = frames.iter().map(Vec::len).sum();
         assert_eq!(printed, format!("{count} packets, {bytes} bytes, cycles counted: yes\n"));
         assert!(status.success());
@@ -227,7 +227,7 @@ fn a_program_changes_what_is_loaded() {
     assert_eq!(program.line(), "unloaded");
     assert!(taken().is_empty(), "nothing is there");
     program.go_on();
-    assert!(program.end(PATIENCE).0.success());
+    assert!(program.end(ACTION_TIMEOUT).0.success());
 }
 
 /// Contexts of one program have rulesets of their own, whichever of them is changed.
@@ -257,7 +257,7 @@ fn contexts_of_a_program_have_their_own_rulesets() {
         program.go_on();
         assert_eq!(program.line(), counts, "{step}");
     }
-    assert!(program.end(PATIENCE).0.success());
+    assert!(program.end(ACTION_TIMEOUT).0.success());
     all_gone(&mut client);
 }
 
@@ -292,5 +292,5 @@ fn a_program_outlives_its_spind() {
     drop(spind.kill());
     program.go_on();
     assert_eq!(program.line(), "ended");
-    assert!(program.end(PATIENCE).0.success());
+    assert!(program.end(ACTION_TIMEOUT).0.success());
 }

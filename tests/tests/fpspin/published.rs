@@ -8,7 +8,7 @@ use std::process::Command;
 
 use libspin::{Abi, Client};
 use spin_testing::bounded;
-use spin_tests::{PATIENCE, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 use super::common::{LINK, Link, NEAR, within};
 use super::images::{self, FORMS, Form, published};
@@ -68,7 +68,7 @@ fn pinged(
     if !through_host {
         program.go_on();
     }
-    let (status, printed) = program.end(PATIENCE);
+    let (status, printed) = program.end(ACTION_TIMEOUT);
     assert!(status.success());
     let average = if kind == "icmp" || through_host { "known" } else { "unknown" };
     let count = frames.len();
@@ -149,7 +149,7 @@ fn ping_gets_all_its_answers_from_the_host_program() {
         });
         let said = String::from_utf8_lossy(&ping.stdout);
         assert!(said.contains(&format!("{count} received, 0% packet loss")), "{engine}: {said}");
-        let (status, printed) = host.end(PATIENCE);
+        let (status, printed) = host.end(ACTION_TIMEOUT);
         assert!(status.success() && printed.starts_with(&format!("{count} packets, average known\n")), "{printed}");
     }
 }
@@ -175,7 +175,7 @@ fn messages_are_unpacked_by_a_datatype() {
         assert_eq!(host.line(), "ready");
         let sent = within(&link.far, || Command::new(&send).args([NEAR, messages, bytes]).output().expect("it starts"));
         assert!(sent.status.success(), "{engine}: {}", String::from_utf8_lossy(&sent.stderr));
-        let (status, printed) = host.end(PATIENCE);
+        let (status, printed) = host.end(ACTION_TIMEOUT);
         assert!(status.success(), "{form:?}, {engine}: {printed}");
         assert_eq!(printed, "unpacked\n");
     }
@@ -200,7 +200,7 @@ fn handlers_are_those_that_the_image_declares() {
             let replies = exchange(&mut client, &datagrams).len();
             host.go_on();
             assert_eq!((host.line(), replies), (calls.to_owned(), 6), "{form:?}, {ruleset}");
-            assert!(host.end(PATIENCE).0.success());
+            assert!(host.end(ACTION_TIMEOUT).0.success());
             all_gone(&mut client);
         }
     }

@@ -7,7 +7,7 @@ use libspin::{Abi, Client, ContextInfo, Install, Region};
 use spin_abi::map::Machine;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_testing::bounded;
-use spin_tests::{PATIENCE, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 use super::common::{LINK, Link, root, within};
 use super::images::{FORMS, Form, image};
@@ -354,7 +354,7 @@ fn run(example: &Example, file: &[u8], named: bool, engine: &str, wire: &Wire<'_
         }
         Wire::Veth(link) => frames.iter().for_each(|frame| packet_socket::send(&link.far, LINK, frame)),
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ACTION_TIMEOUT;
     while run.count("released") < count {
         assert!(Instant::now() < deadline, "{}: {:?}", example.name, run.info());
         std::thread::sleep(Duration::from_millis(2));
