@@ -103,8 +103,8 @@ bench: bench-wire ## measure spind beside other programs on one wire, and in mem
 	$(BIN)/spin-bench-handlers --rounds 5 --json target/bench/handlers.json
 	$(MAKE) --no-print-directory bench-report
 
-bench-wire: deps-bench build handlers ## measure spind beside other UDP echoes on a veth: throughput and round trips in interleaved rounds (needs root)
-	$(BIN)/spin-bench-wire --rounds 10
+bench-wire: deps-bench build handlers ## measure spind beside other UDP echoes on a veth: throughput and round trips in interleaved rounds, and the load generator (needs root)
+	$(BIN)/spin-bench-wire --rounds 10 --generator
 
 bench-compare: deps-build handlers ## compare the engine with that of another commit in alternating rounds: make bench-compare BASE=COMMIT
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use spin_bench::peers::generator;
 use spin_bench::peers::lab::{Lab, LabError};
 use spin_bench::peers::machine::{Load, Machine};
 use spin_bench::peers::measure::Measure;
@@ -26,6 +27,9 @@ struct Args {
     /// Image of the handler
     #[arg(long, value_name = "FILE", default_value = "target/handlers/udp_pingpong.elf")]
     image: PathBuf,
+    /// Whether to measure the generator of the load by itself, too
+    #[arg(long)]
+    generator: bool,
     /// File for the results as JSON
     #[arg(long, value_name = "FILE", default_value = "target/bench/wire.json")]
     json: PathBuf,
@@ -71,6 +75,10 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
         for &peer in &peers {
             measure(&lab, peer, args, &mut results)?;
         }
+    }
+    if args.generator {
+        eprintln!("spin-pktgen by itself");
+        results.series.extend(generator::measure(&lab, tempfile::tempdir()?.path())?);
     }
     print(&results);
     if let Some(folder) = args.json.parent() {

@@ -72,7 +72,7 @@ fn chart(measure: &str, series: &[&Series]) -> Chart {
     Chart {
         title: format!("{measure} (ours and peers, this run)"),
         axis: format!("{unit}, {better} is better"),
-        legend: vec![(OURS, "spind"), (PEER, "peer")],
+        legend: vec![(OURS, "ours"), (PEER, "peer")],
         reference: None,
         groups: vec![Group { name: String::new(), bars: series.iter().map(bar).collect() }],
     }

@@ -148,23 +148,10 @@ impl Peer {
             Self::Spind(_) => lab.server_unpinned(&command),
             _ => lab.server(&command),
         })?;
-        let begin = Instant::now();
-        while !self.is_ready(&running, ready, &socket) {
-            if begin.elapsed() > START || running.has_ended()? {
-                let said = running.said();
-                let last = said.lines().rev().take(4).collect::<Vec<_>>();
-                return Err(LabError::Start(self.name(), last.into_iter().rev().collect::<Vec<_>>().join("; ")));
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(running)
-    }
-
-    fn is_ready(self, running: &Running, ready: &str, socket: &Path) -> bool {
-        match self {
+        running.wait(&self.name(), |running| match self {
             Self::Spind(_) => socket.exists(),
             _ => running.said().contains(ready),
-        }
+        })
     }
 }
 
@@ -194,6 +181,30 @@ pub struct Running {
 }
 
 impl Running {
+    /// Has the server's end count and drop the load. `folder` takes the log.
+    ///
+    /// # Errors
+    /// The program does not start.
+    pub fn count(lab: &Lab, folder: &Path) -> Result<Self, LabError> {
+        let mut running = Self { children: Vec::new(), log: folder.join("count.log") };
+        running.spawn(&mut lab.server(&format!("{} count {}", lab.program("spin-pktgen"), lab.server_link())))?;
+        running.wait("spin-pktgen count", |running| running.said().contains("attached to"))
+    }
+
+    /// Waits until a program is ready.
+    fn wait(mut self, name: &str, is_ready: impl Fn(&Self) -> bool) -> Result<Self, LabError> {
+        let begin = Instant::now();
+        while !is_ready(&self) {
+            if begin.elapsed() > START || self.has_ended()? {
+                let said = self.said();
+                let last = said.lines().rev().take(4).collect::<Vec<_>>();
+                return Err(LabError::Start(name.to_owned(), last.into_iter().rev().collect::<Vec<_>>().join("; ")));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(self)
+    }
+
     fn spawn(&mut self, command: &mut Command) -> Result<(), LabError> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         // testpmd ends at the end of its input.

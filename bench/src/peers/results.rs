@@ -9,13 +9,13 @@ use super::machine::Machine;
 pub struct Series {
     /// The program.
     pub program: String,
-    /// Whether it is spind.
+    /// Whether it is of this project.
     pub ours: bool,
     /// The measurement.
     pub measure: String,
     /// Its unit.
     pub unit: String,
-    /// Mpps, or median round trips in µs.
+    /// Figures in this unit. Those of round trips are medians.
     pub rounds: Vec<f64>,
     /// 99th percentiles of the round trip in µs.
     pub p99: Vec<f64>,
