@@ -1,6 +1,8 @@
 //! Runs the real programs in tests.
 #![forbid(unsafe_code)]
 
+mod users;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+pub use users::{as_user, can_be_other_users};
 
 /// Maximum wait for any action of a program.
 pub const ACTION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -63,6 +67,19 @@ impl Spind {
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().expect("a temporary folder"), arguments)
+    }
+
+    /// Starts spind with a control socket that all users of this host may open.
+    ///
+    /// # Panics
+    /// When spind does not listen in time.
+    #[must_use]
+    pub fn start_for_all_users(arguments: &[&str]) -> Self {
+        let folder = users::open_folder();
+        let config = folder.path().join("all-users.toml");
+        std::fs::write(&config, "socket_mode = '0666'\n").expect("a temporary folder takes files");
+        let config = config.to_str().expect("temporary paths are UTF-8").to_owned();
+        Self::start_in(folder, &[&["--config", &config], arguments].concat())
     }
 
     /// Starts spind with the socket in a given folder.

@@ -1,0 +1,8 @@
+//! Users who do not trust each other, on one control socket. The tests run as root, to act as several users.
+
+#[path = "users/client.rs"]
+mod client;
+#[path = "users/connections.rs"]
+mod connections;
+#[path = "users/ownership.rs"]
+mod ownership;
