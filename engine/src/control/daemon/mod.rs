@@ -7,7 +7,6 @@ mod error;
 mod nics;
 mod threads;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
@@ -26,7 +25,7 @@ use crate::control::config::{Config, Nic, StaticContext};
 use crate::control::log::LOG;
 use crate::control::privileges;
 use crate::control::replay::Replay;
-use crate::control::server::{Answer, Responder, Server, ServerError, Ticket, Work};
+use crate::control::server::{Answer, FairQueue, Responder, Server, ServerError, Ticket, Work};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
 use crate::install::{InstallError, Prepared, User};
@@ -51,8 +50,10 @@ pub struct Daemon {
     group: WorkerGroup,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
-    /// Captures to replay one after the other, and the recipients of the answers.
-    replays: VecDeque<(Replay, Responder)>,
+    /// The capture that is being replayed, and the recipient of the answer.
+    replaying: Option<(Replay, Responder)>,
+    /// Captures to replay one after the other. Users take turns.
+    replays: FairQueue<(Replay, Responder)>,
     server: Server,
     stats: StatsCache,
     /// Whether the end of the NIC ends the job, as for a capture, instead of being a failure.
@@ -102,8 +103,8 @@ impl Daemon {
         let (workers, receiving) = threads::start(config, &shared, nics)?;
         let nic_ends = matches!(config.nic, Nic::Pcap { .. });
         let group = WorkerGroup::new(workers, receiving, steering, config.limits);
-        let (replays, stats) = (VecDeque::new(), StatsCache::default());
-        let mut daemon = Self { group, far, replays, server, stats, nic_ends, nic, shared };
+        let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
+        let mut daemon = Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared };
         let transaction = Transaction { installs: contexts, ..Transaction::default() };
         let installed = daemon.group.change(transaction).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
@@ -131,7 +132,7 @@ impl Daemon {
         while !self.shared.stop.load(Relaxed) && !self.group.has_ended() {
             // Take a bounded number at a time, so that the end is noticed however many requests wait.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(REQUEST_BATCH).collect();
-            if tickets.is_empty() && self.replays.is_empty() {
+            if tickets.is_empty() && self.replaying.is_none() && self.replays.is_empty() {
                 let longest = self.stats.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
                 self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
@@ -149,7 +150,7 @@ impl Daemon {
         let mut transaction = Transaction::default();
         let (mut questions, mut askers) = (Vec::new(), Vec::new());
         let (mut installers, mut rulers, mut removers) = (Vec::new(), Vec::new(), Vec::new());
-        for Ticket { work, reply } in tickets {
+        for Ticket { user: asking, work, reply } in tickets {
             match work {
                 Work::Install(prepared) => {
                     transaction.installs.push(*prepared);
@@ -164,7 +165,7 @@ impl Daemon {
                     removers.push(reply);
                 }
                 Work::Replay(capture) => match self.replay_of(&capture) {
-                    Ok(replay) => self.replays.push_back((replay, reply)),
+                    Ok(replay) => self.replays.push(asking.0, (replay, reply)),
                     Err(error) => reply.answer(Err(error)),
                 },
                 Work::Request(Request::List, _) => self.stats.ask(StatsQuery::Contexts, reply),
@@ -218,7 +219,7 @@ impl Daemon {
 
     /// Replays some frames of a capture. After the last one, answers with a capture of the sent frames and the numbers of frames.
     fn replay(&mut self) {
-        let Some((mut replay, reply)) = self.replays.pop_front() else { return };
+        let Some((mut replay, reply)) = self.replaying.take().or_else(|| self.replays.pop()) else { return };
         let (start, thread) = (self.shared.start, self.group.workers.first());
         // When the thread is gone, the responder is dropped, and the client is told that spind is stopping.
         let (Some(mut far), Some(thread)) = (self.far.take(), thread) else { return };
@@ -230,7 +231,7 @@ impl Daemon {
         let Some((far, outcome, more)) = resumed else { return };
         self.far = Some(far);
         match more {
-            Some(replay) => self.replays.push_front((replay, reply)),
+            Some(replay) => self.replaying = Some((replay, reply)),
             None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
         }
     }

@@ -81,7 +81,7 @@ impl Connection {
                 continue;
             }
             // An earlier request may have removed the context.
-            let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
+            let _ = self.shared.control.ask(self.user, Work::Request(Request::Remove { context }, User(0)));
         }
     }
 
@@ -148,7 +148,7 @@ impl Connection {
             Err(wire::ChannelError::Unsent(message)) => {
                 if let Reply::Installed { context, .. } = reply {
                     // The application never learned the id of the context.
-                    let _ = self.shared.control.ask(Work::Request(Request::Remove { context: *context }, User(0)));
+                    let _ = self.shared.control.ask(self.user, Work::Request(Request::Remove { context: *context }, User(0)));
                 }
                 wire::send(&self.stream, &Reply::Error { message }, &[], None)
             }
@@ -180,7 +180,7 @@ impl Connection {
                     .map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
-                let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
+                let Answer::Installed(context) = self.shared.control.ask(self.user, Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
                 };
                 // Other connections may have removed some contexts.
@@ -212,7 +212,10 @@ impl Connection {
                 Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
             }
             Request::SetRules { context, rules, eom } => {
+                // Long rules take milliseconds to check.
+                let slot = self.shared.prepare_slots.take(user.0);
                 let rules = MatchSpec::parse(&rules, eom.as_deref()).map_err(|error| error.to_string())?;
+                drop(slot);
                 self.reply_to(Work::SetRules(context, user, Box::new(rules)))
             }
             Request::Replay => self.reply_to(Work::Replay(blob)),
@@ -229,7 +232,7 @@ impl Connection {
     }
 
     fn reply_to(&self, work: Work) -> Result<Handled, String> {
-        match self.shared.control.ask(work)? {
+        match self.shared.control.ask(self.user, work)? {
             Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
             Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
         }

@@ -5,9 +5,11 @@
 //! * `connection_limit`: limits the number of connections.
 //! * `payload_limit`: limits the payload bytes of requests.
 //! * `prepare_slots`: limits the number of contexts that are prepared at the same time.
+//! * `fair_queue`: a queue in which users take turns.
 
 mod connection;
 mod connection_limit;
+mod fair_queue;
 mod payload_limit;
 mod prepare_slots;
 mod requests;
@@ -37,6 +39,7 @@ use crate::install::User;
 use crate::settings::Limits;
 use connection::Connection;
 use connection_limit::ConnectionLimit;
+pub use fair_queue::FairQueue;
 use payload_limit::PayloadLimit;
 use prepare_slots::PrepareSlots;
 pub use requests::{Answer, ControlHandle, Responder, Ticket, Work};
@@ -62,6 +65,8 @@ pub struct Server {
     listeners: Option<(UnixListener, Option<Listener>)>,
     control: ControlHandle,
     tickets: Receiver<Ticket>,
+    /// Requests that have arrived, in the order of their users' turns.
+    waiting: FairQueue<Ticket>,
     /// Files of the sockets, removed on drop.
     _files: (SocketFile, Option<SocketFile>),
 }
@@ -79,7 +84,8 @@ impl Server {
         let (sender, tickets) = channel();
         let control = ControlHandle { tickets: sender, wake: Arc::new(wake) };
         let _files = (file, metrics_file.flatten());
-        Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
+        let waiting = FairQueue::default();
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, waiting, _files })
     }
 
     /// Starts serving, with threads that have the privileges of this thread.
@@ -113,10 +119,12 @@ impl Server {
         Ok(())
     }
 
-    /// The next request, if there is one.
+    /// The next request, if there is one. Users take turns. Each connection waits for the answer before its next request, so the queue
+    /// is short.
     #[must_use]
-    pub fn next(&self) -> Option<Ticket> {
-        self.tickets.try_recv().ok()
+    pub fn next(&mut self) -> Option<Ticket> {
+        self.tickets.try_iter().for_each(|ticket| self.waiting.push(ticket.user.0, ticket));
+        self.waiting.pop()
     }
 
     /// Waits until a request may be there, [`Server::waker`] was written, or `longest` has passed.
@@ -176,5 +184,28 @@ fn refuse(stream: &UnixStream, limit: usize) {
     if stream.set_nonblocking(true).is_ok() {
         // The message fits the socket's buffer, unless the peer is gone.
         let _ = wire::send(stream, &Reply::Error { message }, &[], None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use spin_abi::control::Request;
+
+    use super::requests::{Responder, Ticket, Work};
+    use super::{Server, User};
+
+    #[test]
+    fn requests_are_served_in_turns_of_their_users() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut server = Server::bind(&folder.path().join("s"), 0o600, None).expect("it listens");
+        for user in [7, 7, 7, 7, 8, 8, 0] {
+            let reply = Responder(sync_channel(1).0);
+            let ticket = Ticket { user: User(user), work: Work::Request(Request::List, User(user)), reply };
+            server.control.tickets.send(ticket).expect("the server is there");
+        }
+        let served: Vec<_> = std::iter::from_fn(|| server.next()).map(|ticket| ticket.user.0).collect();
+        assert_eq!(served, [7, 8, 0, 7, 8, 7, 7]);
     }
 }

@@ -1,30 +1,66 @@
-//! Limits the number of contexts that are prepared at the same time: a few in all, and one per user. Preparing takes as much memory as a
-//! context may have, even if there is no room for the context itself.
+//! Limits the number of contexts and rules that are prepared at the same time: a few in all, and one per user. Preparing takes as much
+//! memory as a context may have, even if there is no room for the context itself. Users who wait take turns.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of contexts that are prepared at the same time.
+use super::fair_queue::FairQueue;
+
+/// Maximum number of preparations at the same time.
 const MAX_PREPARING: usize = 4;
 
-/// Users that are preparing a context.
+/// Users that are preparing something, and those that wait.
 #[derive(Default)]
 pub struct PrepareSlots {
-    users: Mutex<Vec<u32>>,
-    released: Condvar,
+    state: Mutex<State>,
+    granted: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Users that hold a slot.
+    users: Vec<u32>,
+    /// Numbers of the waiting threads.
+    waiting: FairQueue<u64>,
+    /// Numbers of the threads whose turn it is, and that have not noticed yet. Their users hold a slot.
+    called: Vec<u64>,
+    /// The number of the latest thread.
+    last: u64,
+}
+
+impl State {
+    /// Gives free slots to users in the order of their turns.
+    fn grant(&mut self) {
+        while self.users.len() < MAX_PREPARING {
+            let users = &self.users;
+            let Some((user, number)) = self.waiting.pop_of(|user| !users.contains(&user)) else { return };
+            self.users.push(user);
+            self.called.push(number);
+        }
+    }
+
+    /// Whether it is the turn of a thread. Tells each thread once.
+    fn is_called(&mut self, number: u64) -> bool {
+        let index = self.called.iter().position(|called| *called == number);
+        index.map(|index| self.called.swap_remove(index)).is_some()
+    }
 }
 
 impl PrepareSlots {
-    /// Waits until a user may prepare a context.
+    /// Waits until a user may prepare something.
     pub fn take(&self, user: u32) -> PrepareSlot<'_> {
-        let waits = |users: &mut Vec<u32>| users.len() >= MAX_PREPARING || users.contains(&user);
-        let users = self.released.wait_while(self.lock(), waits);
-        users.unwrap_or_else(PoisonError::into_inner).push(user);
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.waiting.push(user, number);
+        state.grant();
+        let state = self.granted.wait_while(state, |state| !state.is_called(number));
+        drop(state.unwrap_or_else(PoisonError::into_inner));
         PrepareSlot { slots: self, user }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // The list is consistent after every step, even if a thread panics.
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent after every step, even if a thread panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -36,16 +72,18 @@ pub struct PrepareSlot<'s> {
 
 impl Drop for PrepareSlot<'_> {
     fn drop(&mut self) {
-        let mut users = self.slots.lock();
-        if let Some(index) = users.iter().position(|user| *user == self.user) {
-            users.swap_remove(index);
+        let mut state = self.slots.lock();
+        if let Some(index) = state.users.iter().position(|user| *user == self.user) {
+            state.users.swap_remove(index);
         }
-        self.slots.released.notify_all();
+        state.grant();
+        self.slots.granted.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
     use std::thread;
@@ -69,6 +107,34 @@ mod tests {
                 });
             }
         });
-        assert!(slots.lock().is_empty());
+        let state = slots.lock();
+        assert!(state.users.is_empty() && state.waiting.is_empty() && state.called.is_empty());
+    }
+
+    /// All slots are held while requests of some users queue up. From then on one slot is free, so that the order is seen.
+    #[test]
+    fn users_take_turns() {
+        let (slots, order) = (PrepareSlots::default(), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            let mut held: Vec<_> = (100..).take(MAX_PREPARING).map(|user| slots.take(user)).collect();
+            let mut queued = 0;
+            for user in [1, 1, 1, 1, 1, 2, 2, 2, 3, 0] {
+                let (slots, order) = (&slots, &order);
+                scope.spawn(move || {
+                    let _slot = slots.take(user);
+                    order.lock().expect("no panic").push(user);
+                });
+                queued += 1;
+                // A thread that has its number waits.
+                while slots.lock().last < MAX_PREPARING as u64 + queued {
+                    thread::yield_now();
+                }
+            }
+            held.pop();
+            while order.lock().expect("no panic").len() < 10 {
+                thread::yield_now();
+            }
+        });
+        assert_eq!(*order.lock().expect("no panic"), [1, 2, 3, 0, 1, 2, 1, 2, 1, 1]);
     }
 }

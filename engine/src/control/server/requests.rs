@@ -41,6 +41,8 @@ impl Answer {
 
 /// A request, and the recipient of its answer.
 pub struct Ticket {
+    /// The user whose turn it takes. Requests on behalf of a user may have the rights of root.
+    pub user: User,
     /// The request.
     pub work: Work,
     /// Recipient of the answer.
@@ -48,7 +50,7 @@ pub struct Ticket {
 }
 
 /// Sends the answer to one request.
-pub struct Responder(SyncSender<Result<Answer, String>>);
+pub struct Responder(pub(super) SyncSender<Result<Answer, String>>);
 
 impl Responder {
     /// Sends the answer.
@@ -66,25 +68,25 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    /// Sends a request and waits for the answer.
+    /// Sends a request and waits for the answer. It takes a turn of `user`.
     ///
     /// # Errors
     /// The reason for a refusal, or that spind is stopping.
-    pub fn ask(&self, work: Work) -> Result<Answer, String> {
+    pub fn ask(&self, user: User, work: Work) -> Result<Answer, String> {
         let stopping = || "spind is stopping".to_owned();
         let (reply, answer) = sync_channel(1);
-        self.tickets.send(Ticket { work, reply: Responder(reply) }).map_err(|_| stopping())?;
+        self.tickets.send(Ticket { user, work, reply: Responder(reply) }).map_err(|_| stopping())?;
         // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         answer.recv().map_err(|_| stopping())?
     }
 
-    /// All counters.
+    /// All counters. Takes a turn of root.
     ///
     /// # Errors
     /// The error says that spind is stopping.
     pub fn stats(&self) -> Result<Stats, String> {
-        match self.ask(Work::Request(Request::Stats, User(0)))? {
+        match self.ask(User(0), Work::Request(Request::Stats, User(0)))? {
             Answer::Reply(Reply::Stats(stats), ..) => Ok(stats),
             _ => Err("the engine gave an unexpected answer".to_owned()),
         }
