@@ -18,6 +18,7 @@ use spin_engine::control::log::LOG;
 use spin_engine::settings::{Idle, Mode};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Longest wait at exit for the last lines of the log.
@@ -117,7 +118,7 @@ fn main() -> ExitCode {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| &LOG)
+        .with_writer(&LOG)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
         // Otherwise it would report errors on standard error and panic if that cannot be written.
@@ -126,7 +127,7 @@ fn main() -> ExitCode {
     let ran = run(Args::parse());
     if let Err(error) = &ran {
         // Use the log, which does not block.
-        let _ = (&LOG).write_all(format!("spind: {error}\n").as_bytes());
+        let _ = (&LOG).make_writer().write_all(format!("spind: {error}\n").as_bytes());
     }
     LOG.finish(LOG_FLUSH_TIME);
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,5 +1,7 @@
 //! Users who do not trust each other, on one control socket. The tests run as root, to act as several users.
 
+#[path = "users/audit.rs"]
+mod audit;
 #[path = "users/client.rs"]
 mod client;
 #[path = "users/connections.rs"]

@@ -3,6 +3,9 @@
 use crate::cores::Transaction;
 use crate::install::{InstallError, Prepared};
 
+/// Target of these lines in the log, where they have a limit of their own: see [`log`](super::log).
+pub const TARGET: &str = "spin_engine::control::audit";
+
 /// Log lines for the changes of a transaction.
 pub struct AuditLines {
     installs: Vec<String>,
@@ -34,10 +37,10 @@ impl AuditLines {
     ) {
         for (what, id) in self.installs.into_iter().zip(installed) {
             if let Ok(id) = id {
-                tracing::info!("{what} as context {id}");
+                tracing::info!(target: TARGET, "{what} as context {id}");
             }
         }
         let others = self.rules.into_iter().zip(ruled).chain(self.removals.into_iter().zip(removed));
-        others.filter(|(_, done)| done.is_ok()).for_each(|(what, _)| tracing::info!("{what}"));
+        others.filter(|(_, done)| done.is_ok()).for_each(|(what, _)| tracing::info!(target: TARGET, "{what}"));
     }
 }

@@ -1,51 +1,94 @@
 //! The log. Once packet threads run, a separate thread writes lines to standard error, so that packets never wait for the reader of the
-//! log. Lines beyond the queue's capacity are dropped and counted.
+//! log. Lines beyond a limit are dropped and counted. Lines about changes of contexts have a limit of their own: a context that prints
+//! much cannot hide who changed what.
 
 use std::io::{self, Write, stderr};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of lines that wait to be written.
+use tracing::Metadata;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::audit;
+
+/// Maximum number of lines of one kind that wait to be written.
 const CAPACITY: usize = 4096;
 
-/// A queue of lines for standard error.
+/// Kinds of lines, each with a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Changes of contexts: see [`audit`].
+    Audit,
+    /// Everything else, such as lines that handlers print.
+    Other,
+}
+
+/// Lines of one kind that wait to be written.
 #[derive(Debug)]
-pub struct Log {
-    /// The queue, once its writing thread runs.
-    lines: OnceLock<SyncSender<Vec<u8>>>,
+struct Count {
     waiting: AtomicUsize,
     dropped: AtomicU64,
 }
 
+impl Count {
+    const fn new() -> Self {
+        Self { waiting: AtomicUsize::new(0), dropped: AtomicU64::new(0) }
+    }
+
+    /// Counts a new line. Returns whether there is room for it.
+    fn add(&self) -> bool {
+        let has_room = self.waiting.fetch_add(1, Relaxed) < CAPACITY;
+        if !has_room {
+            self.waiting.fetch_sub(1, Relaxed);
+            self.dropped.fetch_add(1, Relaxed);
+        }
+        has_room
+    }
+}
+
+/// A queue of lines for standard error.
+#[derive(Debug)]
+pub struct Log {
+    /// The queue, once its writing thread runs. `audit` and `other` limit its length.
+    lines: OnceLock<Sender<(Kind, Vec<u8>)>>,
+    audit: Count,
+    other: Count,
+}
+
 /// The log of the process.
-pub static LOG: Log = Log { lines: OnceLock::new(), waiting: AtomicUsize::new(0), dropped: AtomicU64::new(0) };
+pub static LOG: Log = Log::new();
 
 impl Log {
+    const fn new() -> Self {
+        Self { lines: OnceLock::new(), audit: Count::new(), other: Count::new() }
+    }
+
     /// Starts the writing thread. From then on, logging does not block.
     ///
     /// # Errors
     /// When the system provides no thread.
     pub fn start_thread(&'static self) -> io::Result<()> {
-        let (sender, lines) = sync_channel(CAPACITY);
-        thread::Builder::new().name("log".into()).spawn(move || self.write_all_of(&lines))?;
+        let (sender, lines) = channel();
+        thread::Builder::new().name("log".into()).spawn(move || self.write_all_of(&lines, &mut stderr()))?;
         // On a second call the first sender stays, and the new thread ends at once.
         let _ = self.lines.set(sender);
         Ok(())
     }
 
-    fn write_all_of(&self, lines: &Receiver<Vec<u8>>) {
-        for line in lines {
+    fn write_all_of(&self, lines: &Receiver<(Kind, Vec<u8>)>, to: &mut impl Write) {
+        for (kind, line) in lines {
             // An error here cannot be reported anywhere.
-            let _ = stderr().write_all(&line);
-            self.waiting.fetch_sub(1, Relaxed);
-            let dropped = self.dropped.swap(0, Relaxed);
-            if dropped > 0 {
-                let _ =
-                    writeln!(stderr(), "{dropped} lines of the log were lost: they came faster than they were read");
+            let _ = to.write_all(&line);
+            self.count(kind).waiting.fetch_sub(1, Relaxed);
+            for (kind, what) in [(Kind::Audit, "lines about changes of contexts"), (Kind::Other, "lines of the log")] {
+                let dropped = self.count(kind).dropped.swap(0, Relaxed);
+                if dropped > 0 {
+                    let _ = writeln!(to, "{dropped} {what} were lost: they came faster than they were read");
+                }
             }
         }
     }
@@ -53,25 +96,102 @@ impl Log {
     /// Waits until all lines are written, at most for `longest`.
     pub fn finish(&self, longest: Duration) {
         let begun = Instant::now();
-        while self.waiting.load(Relaxed) > 0 && begun.elapsed() < longest {
+        let waits = || [&self.audit, &self.other].iter().any(|count| count.waiting.load(Relaxed) > 0);
+        while waits() && begun.elapsed() < longest {
             thread::sleep(Duration::from_millis(1));
         }
     }
-}
 
-impl Write for &Log {
+    const fn count(&self, kind: Kind) -> &Count {
+        match kind {
+            Kind::Audit => &self.audit,
+            Kind::Other => &self.other,
+        }
+    }
+
     /// Queues a whole line.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+    fn write_line(&self, kind: Kind, line: &[u8]) -> io::Result<usize> {
         let Some(lines) = self.lines.get() else { return stderr().write(line) };
-        self.waiting.fetch_add(1, Relaxed);
-        if lines.try_send(line.to_vec()).is_err() {
-            self.waiting.fetch_sub(1, Relaxed);
-            self.dropped.fetch_add(1, Relaxed);
+        // The writing thread never ends, so the line is sent.
+        if self.count(kind).add() && lines.send((kind, line.to_vec())).is_err() {
+            self.count(kind).waiting.fetch_sub(1, Relaxed);
         }
         Ok(line.len())
+    }
+}
+
+/// Writes whole lines of one kind.
+#[derive(Debug)]
+pub struct LineWriter<'l> {
+    log: &'l Log,
+    kind: Kind,
+}
+
+impl Write for LineWriter<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.log.write_line(self.kind, line)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl<'l> MakeWriter<'l> for &'static Log {
+    type Writer = LineWriter<'l>;
+
+    fn make_writer(&'l self) -> LineWriter<'l> {
+        LineWriter { log: self, kind: Kind::Other }
+    }
+
+    fn make_writer_for(&'l self, event: &Metadata<'_>) -> LineWriter<'l> {
+        let kind = if event.target() == audit::TARGET { Kind::Audit } else { Kind::Other };
+        LineWriter { log: self, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::channel;
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::{CAPACITY, Kind, Log};
+
+    /// Lines that nobody reads while they come.
+    #[test]
+    fn lines_of_one_kind_are_not_lost_because_of_another() {
+        let log: &'static Log = Box::leak(Box::new(Log::new()));
+        let (sender, lines) = channel();
+        log.lines.set(sender).expect("the first");
+        let mut prints = log.make_writer();
+        for number in 0..2 * CAPACITY {
+            prints.write_all(b"print\n").expect("no error is reported");
+            if number % 100 == 0 {
+                log.write_line(Kind::Audit, format!("change {number}\n").as_bytes()).expect("no error is reported");
+            }
+        }
+        for _ in 0..CAPACITY {
+            log.write_line(Kind::Audit, b"change\n").expect("no error is reported");
+        }
+        drop(prints);
+        // The queue ends here, so that its thread would end.
+        let rest: Vec<_> = lines.try_iter().collect();
+        let (again, queue) = channel();
+        rest.into_iter().for_each(|line| again.send(line).expect("it is there"));
+        drop(again);
+        let mut written = Vec::new();
+        log.write_all_of(&queue, &mut written);
+        let text = String::from_utf8(written).expect("ASCII");
+        for number in (0..2 * CAPACITY).step_by(100) {
+            assert!(text.contains(&format!("change {number}\n")), "change {number} is lost");
+        }
+        assert_eq!(text.lines().filter(|line| *line == "print").count(), CAPACITY);
+        assert!(text.contains(&format!("{CAPACITY} lines of the log were lost")), "counted");
+        let early = 2 * CAPACITY / 100 + 1;
+        assert!(text.contains(&format!("{early} lines about changes of contexts were lost")), "counted apart");
+        log.finish(std::time::Duration::ZERO);
+        assert!([Kind::Audit, Kind::Other].map(|kind| log.count(kind).add()).into_iter().all(|room| room));
     }
 }

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use etherparse::PacketBuilder;
 use libspin::Install;
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel;
@@ -56,6 +57,16 @@ pub fn rule(text: &str) -> Install {
 
 pub fn image(handler: &str) -> Vec<u8> {
     spin_handlers::build(&spin_handlers::source(handler))
+}
+
+/// A datagram to `port`.
+pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(1234, port);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
 }
 
 /// Waits until a condition holds, with a time limit.
