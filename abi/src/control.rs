@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counter;
 use crate::fault::Fault;
 use crate::handler_names::HandlerNames;
 
@@ -237,9 +238,9 @@ pub enum Request {
         /// Id of the context.
         context: u32,
     },
-    /// List contexts.
+    /// List contexts. An ordinary user sees only a part of other users' contexts: see [`ContextInfo::hidden`].
     List,
-    /// Read all counters.
+    /// Read all counters. Contexts of other users are shown as by `List`.
     Stats,
     /// Read the capabilities of spind and its machine.
     Capabilities,
@@ -456,10 +457,17 @@ pub struct Areas {
 }
 
 /// One context, as shown by `list` and `stats`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextInfo {
     /// Id of the context.
     pub context: u32,
+    /// Whether the context belongs to the user who asked. Names identify contexts of one user only.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub own: bool,
+    /// Whether the context belongs to another user, and an ordinary user asked. Then `context`, `uid`, the weight in `run`, and the
+    /// counters of [`PRESSURE`] are as for the owner. All other fields are empty.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hidden: bool,
     /// Name given at install.
     pub name: String,
     /// User id of the owner.
@@ -486,7 +494,32 @@ pub struct ContextInfo {
     pub faults: Vec<FaultInfo>,
 }
 
+/// Counters of a context that all users may read: how much the context presses on buffers and queues that all share. No other counter is
+/// among them, since most rise with each matched packet: who sends packets would learn from them whose rules match.
+pub const PRESSURE: [Counter; 6] = [
+    Counter::DropShare,
+    Counter::DropKilled,
+    Counter::DropNoMpq,
+    Counter::MessagesEvicted,
+    Counter::MessagesKilled,
+    Counter::EcnMarked,
+];
+
 impl ContextInfo {
+    /// The description for another user, who is not root: see [`ContextInfo::hidden`].
+    #[must_use]
+    pub fn hide(&self) -> Self {
+        let is_shown = |name: &str| PRESSURE.iter().any(|counter| counter.name() == name);
+        Self {
+            context: self.context,
+            hidden: true,
+            uid: self.uid,
+            run: RunInfo { weight: self.run.weight, ..RunInfo::default() },
+            counters: self.counters.iter().filter(|(name, _)| is_shown(name)).cloned().collect(),
+            ..Self::default()
+        }
+    }
+
     /// Adds the counters and faults that another thread has of this context.
     pub fn merge(&mut self, other: Self) {
         crate::counters::add_named(&mut self.counters, other.counters);

@@ -8,3 +8,5 @@ mod client;
 mod connections;
 #[path = "users/ownership.rs"]
 mod ownership;
+#[path = "users/visibility.rs"]
+mod visibility;

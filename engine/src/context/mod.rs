@@ -246,6 +246,9 @@ impl Context {
     pub(crate) fn info(&self) -> ContextInfo {
         ContextInfo {
             context: self.id,
+            // Depends on the user who asks.
+            own: false,
+            hidden: false,
             name: self.name.clone(),
             uid: self.uid,
             rules: self.matching.texts.rules.clone(),

@@ -8,7 +8,7 @@ use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
 
 use crate::control::server::{Answer, Responder};
 use crate::cores::{Poller, WorkerGroup};
-use crate::install::InstallError;
+use crate::install::{InstallError, User};
 use crate::telemetry::statistics::Statistics;
 
 /// Shortest time between two reads.
@@ -23,17 +23,25 @@ pub enum StatsQuery {
     Stats,
 }
 
+/// A client that waits for the next read.
+struct Asker {
+    query: StatsQuery,
+    /// The user who sees the answer.
+    user: User,
+    reply: Responder,
+}
+
 /// Waiting clients, and the time of the last read.
 #[derive(Default)]
 pub struct StatsCache {
-    asking: Vec<(StatsQuery, Responder)>,
+    asking: Vec<Asker>,
     last: Option<Instant>,
 }
 
 impl StatsCache {
-    /// Adds a client.
-    pub fn ask(&mut self, query: StatsQuery, reply: Responder) {
-        self.asking.push((query, reply));
+    /// Adds a client of a user.
+    pub fn ask(&mut self, query: StatsQuery, user: User, reply: Responder) {
+        self.asking.push(Asker { query, user, reply });
     }
 
     /// Time until clients can be answered. `None` without clients.
@@ -49,23 +57,24 @@ impl StatsCache {
             return;
         }
         self.last = Some(Instant::now());
-        let all = self.asking.iter().any(|(query, _)| *query == StatsQuery::Stats);
+        let all = self.asking.iter().any(|asker| asker.query == StatsQuery::Stats);
         let snapshots = group.all(move |engine| Snapshot {
             contexts: engine.context_infos(),
             counted: all.then(|| (engine.core.clusters.clone(), read(engine))),
         });
         if snapshots.is_empty() {
-            let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));
+            let stopping = |asker: Asker| asker.reply.answer(Err(InstallError::Stopped.to_string()));
             return self.asking.drain(..).for_each(stopping);
         }
         let (contexts, counted): (Vec<_>, Vec<_>) =
             snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
         let contexts = merge(contexts);
-        let stats = all.then(|| stats(group, nic, counted.into_iter().flatten(), contexts.clone()));
-        for (query, reply) in self.asking.drain(..) {
+        let stats = all.then(|| stats(group, nic, counted.into_iter().flatten()));
+        for Asker { query, user, reply } in self.asking.drain(..) {
+            let contexts = seen_by(user, &contexts);
             let body = match (query, &stats) {
-                (StatsQuery::Stats, Some(stats)) => Reply::Stats(stats.clone()),
-                _ => Reply::Contexts { contexts: contexts.clone() },
+                (StatsQuery::Stats, Some(stats)) => Reply::Stats(Stats { contexts, ..stats.clone() }),
+                _ => Reply::Contexts { contexts },
             };
             reply.answer(Ok(Answer::plain(body)));
         }
@@ -98,11 +107,22 @@ fn merge(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
     all
 }
 
+/// Contexts as a user may see them.
+fn seen_by(user: User, contexts: &[ContextInfo]) -> Vec<ContextInfo> {
+    let seen = |context: &ContextInfo| {
+        if user.may_change(context.uid) {
+            ContextInfo { own: user.0 == context.uid, ..context.clone() }
+        } else {
+            context.hide()
+        }
+    };
+    contexts.iter().map(seen).collect()
+}
+
 fn stats(
     group: &WorkerGroup,
     nic: &str,
     counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>,
-    contexts: Vec<ContextInfo>,
 ) -> Stats {
     let mut statistics = Statistics::default();
     let mut nic_counters: Vec<(String, u64)> = Vec::new();
@@ -129,6 +149,39 @@ fn stats(
         threads,
         nic_counters,
         latencies: statistics.latencies.infos().into(),
-        contexts,
+        contexts: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spin_abi::control::{ContextInfo, RunInfo};
+
+    use super::{User, seen_by};
+
+    #[test]
+    fn rules_and_names_are_for_the_owner_and_root() {
+        let context = ContextInfo {
+            context: 3,
+            name: "secret".into(),
+            uid: 7,
+            rules: vec!["udp dport 1".into()],
+            eom: "never".into(),
+            key: "flow".into(),
+            handlers: [true; 3],
+            host_mem: 4096,
+            run: RunInfo { weight: 5, watchdog_us: 9, ..RunInfo::default() },
+            interpreted: Some("code".into()),
+            counters: vec![("payload_runs".into(), 2), ("drop_share".into(), 1)],
+            ..ContextInfo::default()
+        };
+        let seen = |user: u32| seen_by(User(user), std::slice::from_ref(&context)).remove(0);
+        assert_eq!(seen(0), context);
+        assert_eq!(seen(7), ContextInfo { own: true, ..context.clone() });
+        let (run, counters) = (RunInfo { weight: 5, ..RunInfo::default() }, vec![("drop_share".into(), 1)]);
+        let shown = ContextInfo { context: 3, uid: 7, hidden: true, run, counters, ..ContextInfo::default() };
+        assert_eq!(seen(8), shown);
+        let roots = ContextInfo { uid: 0, ..context.clone() };
+        assert!(seen_by(User(0), &[roots.clone()])[0].own && seen_by(User(7), &[roots])[0].hidden);
     }
 }

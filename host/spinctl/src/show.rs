@@ -7,6 +7,9 @@ use libspin::{
 };
 use serde::Serialize;
 
+/// Shown in place of a text that spind shows to a context's owner and root only.
+const HIDDEN: &str = "-";
+
 /// Prints the result of a replay.
 pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
     let Replayed { arrived, unmatched, too_long, too_short, sent } = replayed;
@@ -31,15 +34,14 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
     }
     writeln!(out, "{:>4}  {:<16} {:>6}  {:<9} RULES", "ID", "NAME", "UID", "HANDLERS")?;
     for context in contexts {
-        writeln!(
-            out,
-            "{:>4}  {:<16} {:>6}  {:<9} {}",
-            context.context,
-            context.name,
-            context.uid,
-            handlers(context.handlers),
-            context.rules.join(" or ")
-        )?;
+        let ContextInfo { context: id, uid, .. } = context;
+        if context.hidden {
+            writeln!(out, "{id:>4}  {HIDDEN:<16} {uid:>6}  {HIDDEN:<9} {HIDDEN}")?;
+            writeln!(out, "{:46}weight: {}", "", context.run.weight)?;
+            continue;
+        }
+        let (handlers, rules) = (handlers(context.handlers), context.rules.join(" or "));
+        writeln!(out, "{id:>4}  {:<16} {uid:>6}  {handlers:<9} {rules}", context.name)?;
         writeln!(out, "{:46}end of message: {}; key: {}", "", context.eom, context.key)?;
         writeln!(out, "{:46}{}", "", how(&context.run))?;
         if let Some(why) = &context.interpreted {
@@ -61,8 +63,13 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
     counters(out, &stats.engine, meaning)?;
     latencies(out, &stats.latencies)?;
     for context in &stats.contexts {
-        writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
-        writeln!(out, "  {}", how(&context.run))?;
+        if context.hidden {
+            writeln!(out, "context {} ({HIDDEN}) of user {}: {HIDDEN}", context.context, context.uid)?;
+            writeln!(out, "  weight: {}", context.run.weight)?;
+        } else {
+            writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
+            writeln!(out, "  {}", how(&context.run))?;
+        }
         counters(out, &context.counters, meaning)?;
         for entry in &context.faults {
             writeln!(out, "  fault in {entry}")?;
@@ -187,7 +194,7 @@ fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, capabilities, stats};
+    use super::{bytes, capabilities, contexts, stats};
     use libspin::{ContextInfo, FaultInfo, RunInfo, SourceLine, Stats};
 
     #[test]
@@ -211,21 +218,7 @@ mod tests {
         "fault": {"cause": "load-access", "pc": 4096, "address": 0}}"#;
 
     fn context(counters: Vec<(String, u64)>, faults: Vec<FaultInfo>) -> ContextInfo {
-        let (name, eom, key) = Default::default();
-        ContextInfo {
-            context: 1,
-            name,
-            uid: 0,
-            rules: Vec::new(),
-            eom,
-            key,
-            handlers: [true; 3],
-            host_mem: 0,
-            run: RunInfo::default(),
-            interpreted: None,
-            counters,
-            faults,
-        }
+        ContextInfo { context: 1, handlers: [true; 3], counters, faults, ..ContextInfo::default() }
     }
 
     fn stats_of(context: ContextInfo, explain: bool) -> String {
@@ -247,6 +240,20 @@ mod tests {
         assert!(lines.iter().any(|line| line.starts_with("faults") && line.ends_with("3  handlers ended by a fault")));
         assert!(lines.iter().any(|line| line.starts_with("faulty") && line.ends_with(" 4")));
         assert!(!told(true).contains("messages") && !told(false).contains("ended by"));
+    }
+
+    #[test]
+    fn contexts_of_others_are_shown_without_texts() {
+        let counters = vec![("drop_share".to_owned(), 4)];
+        let run = RunInfo { weight: 3, ..RunInfo::default() };
+        let hidden = ContextInfo { context: 7, uid: 1000, hidden: true, run, counters, ..ContextInfo::default() };
+        let mut out = Vec::new();
+        contexts(&mut out, std::slice::from_ref(&hidden), false).unwrap();
+        let list = String::from_utf8(out).unwrap();
+        let lines: Vec<Vec<_>> = list.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines, [vec!["7", "-", "1000", "-", "-"], vec!["weight:", "3"]]);
+        let told = stats_of(hidden, false);
+        assert!(told.contains("context 7 (-) of user 1000: -\n  weight: 3\n  drop_share "), "{told}");
     }
 
     #[test]

@@ -168,8 +168,8 @@ impl Daemon {
                     Ok(replay) => self.replays.push(asking.0, (replay, reply)),
                     Err(error) => reply.answer(Err(error)),
                 },
-                Work::Request(Request::List, _) => self.stats.ask(StatsQuery::Contexts, reply),
-                Work::Request(Request::Stats, _) => self.stats.ask(StatsQuery::Stats, reply),
+                Work::Request(Request::List, user) => self.stats.ask(StatsQuery::Contexts, user, reply),
+                Work::Request(Request::Stats, user) => self.stats.ask(StatsQuery::Stats, user, reply),
                 Work::Request(request, user) => {
                     questions.push((request, user));
                     askers.push(reply);
