@@ -35,6 +35,7 @@ use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};
 
 mod events;
+mod names;
 
 pub use events::Events;
 
@@ -61,6 +62,17 @@ pub enum Error {
     /// The reply does not match the request.
     #[error("spind gave an unexpected answer: {0}")]
     Unexpected(String),
+    /// No context of this user has that name, and none has that id.
+    #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
+    NoSuchContext(String),
+    /// Several contexts have that name.
+    #[error("{} contexts are named {name:?}; name one by its id ({})", ids.len(), listed(ids))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Ids of the contexts.
+        ids: Vec<u32>,
+    },
     /// The context's host memory cannot be mapped.
     #[error("host memory: {0}")]
     HostMemory(#[from] spin_shm::RegionError),
@@ -71,6 +83,10 @@ fn connect_hint(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::PermissionDenied => "its socket_mode lets only some users in: ask for that, or be root",
         _ => "is it running, and is this its --socket?",
     }
+}
+
+fn listed(ids: &[u32]) -> String {
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// An installed execution context.
@@ -214,6 +230,19 @@ impl Client {
         match self.call(&Request::List, &[])?.0 {
             Reply::Contexts { contexts } => Ok(contexts),
             other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns the id of a context given by id or, if no context has that id, by name. A name stands for a context of this
+    /// user. Root may also name a context of another user, if root has none of that name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchContext`], [`Error::Ambiguous`], and when the connection fails.
+    pub fn find(&mut self, wanted: &str) -> Result<u32, Error> {
+        match (self.contexts(), wanted.parse()) {
+            // An id can be used without listing the contexts.
+            (Err(Error::Refused(_)), Ok(id)) => Ok(id),
+            (contexts, _) => names::find(&contexts?, wanted),
         }
     }
 

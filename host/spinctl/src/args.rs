@@ -43,13 +43,13 @@ pub enum Command {
     },
     /// Remove a context.
     Rm {
-        /// Context id or name.
+        /// Context id, or name of one of your contexts.
         #[arg(value_name = "ID|NAME")]
         context: String,
     },
     /// Show a context's events: ended handlers, ended messages, completed copies.
     Events {
-        /// Context id or name.
+        /// Context id, or name of one of your contexts.
         #[arg(value_name = "ID|NAME")]
         context: String,
         /// Print new events until interrupted.
@@ -58,7 +58,7 @@ pub enum Command {
     },
     /// Write a context's host memory, which its handlers share with applications, to standard output.
     Dump {
-        /// Context id or name.
+        /// Context id, or name of one of your contexts.
         #[arg(value_name = "ID|NAME")]
         context: String,
         /// Offset of the first byte.
@@ -159,7 +159,7 @@ pub struct InstallArgs {
     /// HPUs of each cluster that the context's tasks may hold at a time; others run while one waits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub hpus: u32,
-    /// Id or name of the context to replace. Its open messages complete with the old handlers; new messages use the new
+    /// Id of the context to replace, or the name of one of yours. Its open messages complete with the old handlers; new messages use the new
     /// context.
     #[arg(long, value_name = "ID|NAME")]
     pub replace: Option<String>,

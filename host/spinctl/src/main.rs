@@ -27,10 +27,6 @@ enum Error {
     SameFile { path: std::path::PathBuf },
     #[error(transparent)]
     Spin(#[from] libspin::Error),
-    #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
-    NoSuchContext(String),
-    #[error("{count} contexts are named {name:?}; name one by its id ({ids})")]
-    Ambiguous { name: String, count: usize, ids: String },
     #[error("the context has {len} bytes of host memory: there are no bytes {offset} to {end}")]
     Outside { offset: u64, end: u64, len: u64 },
     #[error("host memory: {0}")]
@@ -58,7 +54,7 @@ fn run(args: &Args) -> Result<(), Error> {
             let image = read(&install.image)?;
             let mut request = request(install);
             if let Some(wanted) = &install.replace {
-                let id = find(&mut spind, wanted)?;
+                let id = spind.find(wanted)?;
                 request.replaces = Some(id);
                 if install.name.is_none() {
                     // A context that is replaced by name keeps its name, so that the same command works again.
@@ -78,17 +74,17 @@ fn run(args: &Args) -> Result<(), Error> {
             show::capabilities(&mut stdout().lock(), &spind.capabilities()?, *json)?;
         }
         Command::Rm { context } => {
-            let id = find(&mut spind, context)?;
+            let id = spind.find(context)?;
             spind.remove(id)?;
             writeln!(stdout(), "removed context {id}")?;
         }
         Command::Dump { context, offset, length } => {
-            let id = find(&mut spind, context)?;
+            let id = spind.find(context)?;
             let (host, _) = spind.host_memory(id)?;
             dump(&host, *offset, *length)?;
         }
         Command::Events { context, follow } => {
-            let id = find(&mut spind, context)?;
+            let id = spind.find(context)?;
             events(&mut spind, id, *follow)?;
         }
         Command::Replay { input, output } => {
@@ -232,30 +228,6 @@ fn request(args: &InstallArgs) -> Install {
         verdicts: args.verdicts,
         replaces: None,
         persistent: true,
-    }
-}
-
-/// Returns the id of a context given by id or, if no context has that id, by name.
-fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
-    let id = wanted.parse().ok();
-    let contexts = match (spind.contexts(), id) {
-        // An id can be used without listing the contexts.
-        (Err(libspin::Error::Refused(_)), Some(id)) => return Ok(id),
-        (contexts, _) => contexts?,
-    };
-    if let Some(id) = id.filter(|id| contexts.iter().any(|context| context.context == *id)) {
-        return Ok(id);
-    }
-    let ids: Vec<u32> =
-        contexts.iter().filter(|context| context.name == wanted).map(|context| context.context).collect();
-    match ids[..] {
-        [] => Err(Error::NoSuchContext(wanted.to_owned())),
-        [id] => Ok(id),
-        _ => Err(Error::Ambiguous {
-            name: wanted.to_owned(),
-            count: ids.len(),
-            ids: ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-        }),
     }
 }
 
