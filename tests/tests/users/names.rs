@@ -1,6 +1,7 @@
 //! Names of contexts: each user has names of its own.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -32,6 +33,7 @@ fn a_name_stands_for_a_context_of_the_user_who_gives_it() {
     fs::copy(binary("spinctl"), &program).unwrap();
     let echo = image("udp_pingpong");
     fs::write(&handlers, &echo).unwrap();
+    fs::set_permissions(&handlers, fs::Permissions::from_mode(0o644)).unwrap();
     let [root, alice, bob] = [ROOT, ALICE, BOB].map(|uid| connect(&spind, uid));
     let named = |port: u32| Install { name: "echo".into(), persistent: true, ..rule(&format!("udp dport {port}")) };
     let hers = install(&alice, named(1), &echo);
