@@ -538,6 +538,21 @@ fn handlers_are_named_on_the_command_line_and_in_the_configuration() {
 }
 
 #[test]
+fn the_folder_of_the_socket_has_its_mode_whatever_the_umask() {
+    for umask in ["000", "022", "077", "777"] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("spin/spind.sock");
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask $0; exec \"$@\"", umask]).arg(binary("spind"));
+        command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
+        let _spind = Ended(command.spawn().expect("spind starts"));
+        wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(socket.parent().unwrap()), mode(&socket)), (0o755, 0o660), "umask {umask}");
+    }
+}
+
+#[test]
 fn an_ordinary_file_is_not_taken_for_a_stale_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");

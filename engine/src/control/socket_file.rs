@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, and creates its folder if needed. Users to whom the file mode `mode` gives write permission may connect.
+    /// Listens at `path`, and creates its folder if needed, with mode 0755. Users to whom the file mode `mode` gives write permission may connect.
     /// Descriptors that they send are refused: spind needs none.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl SocketFile {
         let fail = |source| SocketError::Io { path: path.to_path_buf(), source };
         remove_stale(path)?;
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
-            fs::create_dir(folder).map_err(fail)?;
+            create_folder(folder).map_err(fail)?;
         }
         let listener = UnixListener::bind(path).map_err(fail)?;
         // Older kernels cannot refuse descriptors. Dropping one may then block the thread.
@@ -65,6 +65,16 @@ impl Drop for SocketFile {
             }
         }
     }
+}
+
+/// Mode of a created folder: all users reach the socket, whose own mode decides who may connect, and none but the owner replaces it.
+const FOLDER_MODE: u32 = 0o755;
+
+/// Creates a folder with [`FOLDER_MODE`], whatever the umask.
+fn create_folder(folder: &Path) -> io::Result<()> {
+    // Nobody else may write there in between, even if the umask allows it.
+    fs::DirBuilder::new().mode(FOLDER_MODE).create(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))
 }
 
 /// Device and inode of a file.

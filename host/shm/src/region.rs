@@ -86,8 +86,7 @@ impl Region {
     /// When `len` is out of range, or a system call fails.
     pub fn create(len: u64) -> Result<Self, RegionError> {
         check_len(len)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("spin-region", flags).map_err(failed("create a memory file"))?;
+        let fd = memory_file().map_err(failed("create a memory file"))?;
         rustix::fs::ftruncate(&fd, len).map_err(failed("set a memory file's length"))?;
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(failed("allocate shared memory"))?;
         rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("seal a memory file"))?;
@@ -229,6 +228,22 @@ impl Drop for Region {
     }
 }
 
+/// Mode of a memory file. The descriptors that spind passes on give access to it, paths under /proc do not.
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Creates an empty memory file that nobody may execute, and that other users may not open by a path.
+fn memory_file() -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let create = |flags| rustix::fs::memfd_create("spin-region", flags);
+    // Kernels before Linux 6.3 do not know the flag, and the file could be made executable by its owner.
+    let fd = match create(flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(flags),
+        created => created,
+    }?;
+    rustix::fs::fchmod(&fd, MODE)?;
+    Ok(fd)
+}
+
 /// Command of fcntl(2) from asm-generic/fcntl.h.
 const F_SETSIG: c_int = 10;
 
@@ -347,6 +362,23 @@ mod tests {
         let mut all = [1; 100];
         region.read(0, &mut all).expect("within bounds");
         assert_eq!(all, [0; 100]);
+    }
+
+    #[test]
+    fn nobody_may_execute_a_region_or_open_it_by_its_path() {
+        let region = region(4096);
+        let shared = region.share().expect("a descriptor");
+        let mode = || rustix::fs::fstat(&shared).expect("a file").st_mode & 0o7777;
+        assert_eq!(mode(), 0o600);
+        let seals = rustix::fs::fcntl_get_seals(&shared).expect("a memory file");
+        let executable = rustix::fs::fchmod(&shared, Mode::from_bits_retain(0o700));
+        // Kernels before Linux 6.3 do not have this seal.
+        if seals.contains(SealFlags::EXEC) {
+            assert_eq!((executable, mode()), (Err(rustix::io::Errno::PERM), 0o600));
+        }
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+        let knows = rustix::fs::memfd_create("test", flags).is_ok();
+        assert_eq!(seals.contains(SealFlags::EXEC), knows, "sealed where the kernel can");
     }
 
     #[test]
