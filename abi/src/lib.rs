@@ -12,6 +12,7 @@
 //! * [`counters`]: one counter per cause, with its name and meaning.
 //! * [`units`]: sizes in bytes as people write them.
 //! * [`handler_names`]: names of handlers, for images that do not declare their handlers.
+//! * [`printable`]: text from others, for logs and terminals.
 //! * [`control`]: the messages between applications and spind.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod events;
 pub mod fault;
 pub mod handler_names;
 pub mod map;
+pub mod printable;
 pub mod put;
 pub mod regs;
 pub mod rules;

@@ -18,7 +18,6 @@ use spin_engine::control::log::LOG;
 use spin_engine::settings::{Idle, Mode};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Longest wait at exit for the last lines of the log.
@@ -127,7 +126,7 @@ fn main() -> ExitCode {
     let ran = run(Args::parse());
     if let Err(error) = &ran {
         // Use the log, which does not block.
-        let _ = (&LOG).make_writer().write_all(format!("spind: {error}\n").as_bytes());
+        LOG.write_text(&format!("spind: {error}\n"));
     }
     LOG.finish(LOG_FLUSH_TIME);
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

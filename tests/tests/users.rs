@@ -6,6 +6,8 @@ mod audit;
 mod client;
 #[path = "users/connections.rs"]
 mod connections;
+#[path = "users/forgery.rs"]
+mod forgery;
 #[path = "users/names.rs"]
 mod names;
 #[path = "users/ownership.rs"]

@@ -18,6 +18,7 @@ use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Placement, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
+use spin_abi::printable::printable;
 use spin_matcher::{Eom, TableEntry};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
@@ -32,6 +33,9 @@ use crate::sched::stall_credit::StallCredit;
 
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
+
+/// Maximum number of characters shown of a name in an image. The reply to `list` with all faults of all contexts has to fit a message.
+const MAX_SYMBOL: usize = 200;
 
 /// Maximum number of lines that a context's handlers may print. Further lines are dropped, so that no tenant floods the log.
 pub const LINES_PRINTED: u32 = 10_000;
@@ -285,7 +289,7 @@ impl Context {
             self.log.faults.pop_front();
         }
         let symbol = self.place(stage, Some(fault.pc));
-        let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
+        let line = image.line(fault.pc).map(|at| SourceLine { file: printable(at.file, MAX_SYMBOL), line: at.line });
         let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note };
         let faults = self.counts.get(Counter::Faults);
         if is_logged(faults) {
@@ -303,7 +307,8 @@ impl Context {
     /// The location of `pc`, as "name+0x10". If that is unknown, the name of the stage's handler.
     pub fn place(&self, stage: Stage, pc: Option<u32>) -> String {
         let known = pc.and_then(|pc| self.program.image.image.symbolize(pc));
-        known.map_or_else(|| stage.kind().symbol().to_owned(), |(name, offset)| format!("{name}+{offset:#x}"))
+        let shown = |(name, offset): (&str, u32)| format!("{}+{offset:#x}", printable(name, MAX_SYMBOL));
+        known.map_or_else(|| stage.kind().symbol().to_owned(), shown)
     }
 }
 

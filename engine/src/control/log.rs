@@ -109,18 +109,42 @@ impl Log {
         }
     }
 
-    /// Queues a whole line.
-    fn write_line(&self, kind: Kind, line: &[u8]) -> io::Result<usize> {
-        let Some(lines) = self.lines.get() else { return stderr().write(line) };
+    /// Writes text of several lines: the reason why spind ends.
+    pub fn write_text(&self, text: &str) {
+        self.queue(Kind::Other, text.as_bytes().to_vec());
+    }
+
+    /// Queues a line, or writes it at once before the writing thread runs.
+    fn queue(&self, kind: Kind, line: Vec<u8>) {
+        let Some(lines) = self.lines.get() else {
+            // An error here cannot be reported anywhere.
+            let _ = stderr().write_all(&line);
+            return;
+        };
         // The writing thread never ends, so the line is sent.
-        if self.count(kind).add() && lines.send((kind, line.to_vec())).is_err() {
+        if self.count(kind).add() && lines.send((kind, line)).is_err() {
             self.count(kind).waiting.fetch_sub(1, Relaxed);
         }
-        Ok(line.len())
     }
 }
 
-/// Writes whole lines of one kind.
+/// An event as one line, whatever texts it contains. Escape sequences are left: those for colours are needed, and tracing-subscriber
+/// removes those of messages.
+fn one_line(event: &[u8]) -> Vec<u8> {
+    let event = String::from_utf8_lossy(event);
+    let mut line = String::with_capacity(event.len() + 1);
+    for letter in event.trim_end_matches('\n').chars() {
+        if letter.is_control() && letter != '\x1b' {
+            line.extend(letter.escape_debug());
+        } else {
+            line.push(letter);
+        }
+    }
+    line.push('\n');
+    line.into_bytes()
+}
+
+/// Writes events of one kind.
 #[derive(Debug)]
 pub struct LineWriter<'l> {
     log: &'l Log,
@@ -128,8 +152,10 @@ pub struct LineWriter<'l> {
 }
 
 impl Write for LineWriter<'_> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.log.write_line(self.kind, line)
+    /// Queues a whole event.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.log.queue(self.kind, one_line(event));
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -157,7 +183,16 @@ mod tests {
 
     use tracing_subscriber::fmt::MakeWriter;
 
-    use super::{CAPACITY, Kind, Log};
+    use super::{CAPACITY, Kind, Log, one_line};
+
+    #[test]
+    fn an_event_is_one_line() {
+        let line = |event: &str| String::from_utf8(one_line(event.as_bytes())).expect("UTF-8");
+        assert_eq!(line("INFO serving lo\n"), "INFO serving lo\n");
+        assert_eq!(line("a\nINFO user 0 removed context 1\r\n"), "a\\nINFO user 0 removed context 1\\r\n");
+        assert_eq!(line("\u{1b}[32mINFO\u{1b}[0m \u{9b}2J\u{8}"), "\u{1b}[32mINFO\u{1b}[0m \\u{9b}2J\\u{8}\n");
+        assert_eq!(one_line(b"\xff\n"), "\u{fffd}\n".as_bytes());
+    }
 
     /// Lines that nobody reads while they come.
     #[test]
@@ -169,11 +204,11 @@ mod tests {
         for number in 0..2 * CAPACITY {
             prints.write_all(b"print\n").expect("no error is reported");
             if number % 100 == 0 {
-                log.write_line(Kind::Audit, format!("change {number}\n").as_bytes()).expect("no error is reported");
+                log.queue(Kind::Audit, format!("change {number}\n").into_bytes());
             }
         }
         for _ in 0..CAPACITY {
-            log.write_line(Kind::Audit, b"change\n").expect("no error is reported");
+            log.queue(Kind::Audit, b"change\n".to_vec());
         }
         drop(prints);
         // The queue ends here, so that its thread would end.

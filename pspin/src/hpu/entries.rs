@@ -11,6 +11,7 @@ use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::handler_names::HandlerNames;
 use spin_abi::map::{Machine, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::printable::printable;
 
 use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
 use crate::ids::Handler;
@@ -164,10 +165,13 @@ impl Entries {
 /// Number of functions that an error lists.
 const FUNCTIONS_SHOWN: usize = 12;
 
+/// Maximum number of characters of their names together.
+const MOST_SHOWN: usize = 1000;
+
 /// Some functions of an image, for errors.
 fn functions(image: &Image) -> String {
     let shown: Vec<_> = image.functions().take(FUNCTIONS_SHOWN).collect();
-    if shown.is_empty() { "it has no symbols; give addresses".to_owned() } else { shown.join(", ") }
+    if shown.is_empty() { "it has no symbols; give addresses".to_owned() } else { printable(&shown.join(", "), MOST_SHOWN) }
 }
 
 /// The address of a symbol, or a number.

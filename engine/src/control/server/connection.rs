@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spin_abi::control::{Reply, Request};
+use spin_abi::printable::printable;
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
@@ -25,6 +26,8 @@ use crate::install::{HOST_ADDRESS, MatchSpec, Prepared, User};
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a request's JSON, in bytes: several times the limit of a context's rules and names.
 const LONGEST_REQUEST: u32 = 64 << 10;
+/// Maximum length of the reason for a refusal, in characters: a reason may quote a context's rules.
+const LONGEST_REASON: usize = 16 << 10;
 /// Interval at which an ended connection checks whether its peer has read the replies.
 const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -92,7 +95,7 @@ impl Connection {
                 Ok(Some(begun)) => begun,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    let said = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    let said = wire::send(&self.stream, &refusal(&error.to_string()), &[], None);
                     // A message with bad JSON was received completely. After other errors the start of the next message is unknown, so
                     // close the connection.
                     if matches!(error, wire::ChannelError::Json(_)) && said.is_ok() {
@@ -118,7 +121,7 @@ impl Connection {
             };
             match handled {
                 Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,
-                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
+                Err(message) => wire::send(&self.stream, &refusal(&message), &[], None)?,
             }
         }
     }
@@ -237,6 +240,11 @@ impl Connection {
             Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
         }
     }
+}
+
+/// The reply that refuses a request. The reason may contain texts of the request or of an image.
+fn refusal(reason: &str) -> Reply {
+    Reply::Error { message: printable(reason, LONGEST_REASON) }
 }
 
 /// A reply, its blob, and the shared memory whose descriptor is sent along.
