@@ -8,6 +8,8 @@ mod client;
 mod connections;
 #[path = "users/forgery.rs"]
 mod forgery;
+#[path = "users/hostile.rs"]
+mod hostile;
 #[path = "users/names.rs"]
 mod names;
 #[path = "users/ownership.rs"]
