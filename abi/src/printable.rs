@@ -28,6 +28,7 @@ fn push(shown: &mut String, letter: char) {
 #[cfg(test)]
 mod tests {
     use super::printable;
+    use alloc::string::String;
     use proptest::prelude::{any, proptest};
 
     #[test]

@@ -210,7 +210,6 @@ mod tests {
         for _ in 0..CAPACITY {
             log.queue(Kind::Audit, b"change\n".to_vec());
         }
-        drop(prints);
         // The queue ends here, so that its thread would end.
         let rest: Vec<_> = lines.try_iter().collect();
         let (again, queue) = channel();

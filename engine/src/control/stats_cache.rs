@@ -119,11 +119,7 @@ fn seen_by(user: User, contexts: &[ContextInfo]) -> Vec<ContextInfo> {
     contexts.iter().map(seen).collect()
 }
 
-fn stats(
-    group: &WorkerGroup,
-    nic: &str,
-    counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>,
-) -> Stats {
+fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>) -> Stats {
     let mut statistics = Statistics::default();
     let mut nic_counters: Vec<(String, u64)> = Vec::new();
     let mut threads = Vec::new();

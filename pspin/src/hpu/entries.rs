@@ -171,7 +171,11 @@ const MOST_SHOWN: usize = 1000;
 /// Some functions of an image, for errors.
 fn functions(image: &Image) -> String {
     let shown: Vec<_> = image.functions().take(FUNCTIONS_SHOWN).collect();
-    if shown.is_empty() { "it has no symbols; give addresses".to_owned() } else { printable(&shown.join(", "), MOST_SHOWN) }
+    if shown.is_empty() {
+        "it has no symbols; give addresses".to_owned()
+    } else {
+        printable(&shown.join(", "), MOST_SHOWN)
+    }
 }
 
 /// The address of a symbol, or a number.

@@ -26,7 +26,8 @@ impl Drop for Killed {
 fn what_handlers_print_hides_no_change() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("talks.c");
-    let text = "#include <spin.h>\nvoid payload_handler(handler_args_t *args) { (void)args; spin_puts(\"again\\n\"); }\n";
+    let text =
+        "#include <spin.h>\nvoid payload_handler(handler_args_t *args) { (void)args; spin_puts(\"again\\n\"); }\n";
     fs::write(&source, text).unwrap();
     let socket = folder.path().join("spind.sock");
     let mut command = Command::new(binary("spind"));
@@ -55,7 +56,9 @@ fn what_handlers_print_hides_no_change() {
         logged.push('\n');
     }
     for (number, id) in changed.iter().enumerate() {
-        for line in [format!("installed \"late{number}\" for udp dport 2 as context {id}\n"), format!("removed context {id}\n")] {
+        for line in
+            [format!("installed \"late{number}\" for udp dport 2 as context {id}\n"), format!("removed context {id}\n")]
+        {
             assert!(logged.contains(&line), "{line:?} is not logged");
         }
     }

@@ -25,7 +25,8 @@ fn users_who_take_all_connections_keep_root_from_none() {
     }
     let spind = Spind::start_for_all_users(&["--nic", "loopback"]);
     let users = (1..=ALL / PER_USER).map(|number| 60_000 + number);
-    let mut held: Vec<_> = users.flat_map(|uid| (0..PER_USER).map(move |_| uid)).map(|uid| connect(&spind, uid)).collect();
+    let mut held: Vec<_> =
+        users.flat_map(|uid| (0..PER_USER).map(move |_| uid)).map(|uid| connect(&spind, uid)).collect();
     for stream in &held {
         assert!(matches!(ask(stream, &Request::List, &[]), Reply::Contexts { .. }), "below the limits");
     }

@@ -33,8 +33,8 @@ fn slow_readers(spind: &Spind) -> Vec<UnixStream> {
     let streams: Vec<_> = (0..MANY).map(|_| connect(spind)).collect();
     for stream in &streams {
         stream.set_nonblocking(true).expect("a socket");
-        // More than the buffers of a socket hold.
-        (0..10_000).any(|_| channel::send(stream, &Request::Capabilities, &[], None).is_err());
+        let is_full = (0..100_000).any(|_| channel::send(stream, &Request::Capabilities, &[], None).is_err());
+        assert!(is_full, "spind reads no further requests while a reply waits");
     }
     streams
 }
@@ -53,7 +53,8 @@ fn halves(spind: &Spind) -> Vec<UnixStream> {
 /// Shared memory that its user tries to shorten and to extend, and whose pages it frees. Handlers still write there.
 fn changed_memory(spind: &Spind) -> Vec<UnixStream> {
     let mut client = Client::connect(spind.socket()).expect("spind listens");
-    let context = client.install(&Install { host_mem: 8192, ..rule("udp dport 1") }, &image("dma_probe")).expect("room");
+    let context =
+        client.install(&Install { host_mem: 8192, ..rule("udp dport 1") }, &image("dma_probe")).expect("room");
     let stream = connect(spind);
     channel::send(&stream, &Request::HostMemory { context: context.id }, &[], None).expect("spind reads");
     let message = channel::receive::<spin_abi::control::Reply>(&stream).expect("a reply").expect("a reply");

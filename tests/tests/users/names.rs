@@ -44,9 +44,10 @@ fn a_name_stands_for_a_context_of_the_user_who_gives_it() {
         assert!(error.contains("no context \"echo\" is installed"), "{arguments:?}: {error}");
     }
     let his = install(&bob, named(2), &echo);
-    assert_eq!(ctl(ROOT, &["rm", "echo"]).unwrap_err(), format!(
-        "spinctl: 2 contexts are named \"echo\"; name one by its id ({hers}, {his})\n"
-    ));
+    assert_eq!(
+        ctl(ROOT, &["rm", "echo"]).unwrap_err(),
+        format!("spinctl: 2 contexts are named \"echo\"; name one by its id ({hers}, {his})\n")
+    );
     let roots = install(&root, named(3), &echo);
     assert_eq!(ctl(ROOT, &["rm", "echo"]).unwrap(), format!("removed context {roots}\n"));
     let new = roots + 1;
@@ -54,6 +55,9 @@ fn a_name_stands_for_a_context_of_the_user_who_gives_it() {
     assert_eq!(ctl(BOB, &["rm", "echo"]).unwrap(), format!("removed context {new}\n"));
     let Reply::Contexts { contexts } = ask(&root, &Request::List, &[]) else { panic!("a list") };
     assert_eq!(contexts.iter().map(|context| context.context).collect::<Vec<_>>(), [hers]);
-    assert!(ctl(BOB, &["list"]).unwrap().contains(&format!("{hers:>4}  -                 {ALICE}")), "without its name");
+    assert!(
+        ctl(BOB, &["list"]).unwrap().contains(&format!("{hers:>4}  -                 {ALICE}")),
+        "without its name"
+    );
     assert_eq!(ctl(ROOT, &["rm", "echo"]).unwrap(), format!("removed context {hers}\n"));
 }

@@ -151,7 +151,10 @@ impl Connection {
             Err(wire::ChannelError::Unsent(message)) => {
                 if let Reply::Installed { context, .. } = reply {
                     // The application never learned the id of the context.
-                    let _ = self.shared.control.ask(self.user, Work::Request(Request::Remove { context: *context }, User(0)));
+                    let _ = self
+                        .shared
+                        .control
+                        .ask(self.user, Work::Request(Request::Remove { context: *context }, User(0)));
                 }
                 wire::send(&self.stream, &Reply::Error { message }, &[], None)
             }
@@ -183,7 +186,9 @@ impl Connection {
                     .map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
-                let Answer::Installed(context) = self.shared.control.ask(self.user, Work::Install(Box::new(prepared)))? else {
+                let Answer::Installed(context) =
+                    self.shared.control.ask(self.user, Work::Install(Box::new(prepared)))?
+                else {
                     return Err("the engine gave an unexpected answer".into());
                 };
                 // Other connections may have removed some contexts.
