@@ -30,10 +30,12 @@ use spin_shm::channel as wire;
 
 use crate::context::loader::Loader;
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
+use crate::control::loader_process::client::LoaderProcess;
 use crate::control::metrics;
+use crate::control::policy::Policy;
+use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
-use crate::install::User;
 use crate::settings::Limits;
 use connection::Connection;
 use connection_limit::ConnectionLimit;
@@ -63,7 +65,7 @@ pub struct Server {
     control: ControlHandle,
     tickets: Receiver<Ticket>,
     /// Files of the sockets, removed on drop.
-    _files: (SocketFile, Option<SocketFile>),
+    files: (SocketFile, Option<SocketFile>),
 }
 
 impl Server {
@@ -78,8 +80,21 @@ impl Server {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
         let control = ControlHandle { tickets: sender, wake: Arc::new(wake) };
-        let _files = (file, metrics_file.flatten());
-        Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
+        let files = (file, metrics_file.flatten());
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, files })
+    }
+
+    /// Has the loader process remove the files of the sockets.
+    ///
+    /// # Errors
+    /// The loader process has ended.
+    pub fn entrust_files(&mut self, loader: &Arc<LoaderProcess>) -> io::Result<()> {
+        let (control, metrics) = &mut self.files;
+        for file in [control].into_iter().chain(metrics) {
+            loader.remove_at_exit(file.at().clone())?;
+            file.entrust(loader.clone());
+        }
+        Ok(())
     }
 
     /// Starts serving, with threads that have the privileges of this thread.
@@ -90,6 +105,7 @@ impl Server {
         &mut self,
         loader: Arc<Loader>,
         limits: Limits,
+        (policy, host): (Policy, Host),
         capabilities: Capabilities,
     ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
@@ -99,6 +115,8 @@ impl Server {
         let shared = Arc::new(Shared {
             loader,
             limits,
+            policy,
+            host,
             capabilities,
             control,
             connection_limit,
@@ -149,8 +167,8 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let uid = match socket_peercred(&stream) {
-            Ok(peer) => peer.uid.as_raw(),
+        let (uid, gid) = match socket_peercred(&stream) {
+            Ok(peer) => (peer.uid.as_raw(), peer.gid.as_raw()),
             Err(error) => {
                 tracing::debug!("control connection dropped, its user is not known: {error}");
                 continue;
@@ -162,7 +180,8 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };
-        let connection = Connection::new(stream, User(uid), shared.clone(), slot);
+        let grant = shared.policy.grant(uid, gid, &shared.host);
+        let connection = Connection::new(stream, grant, shared.clone(), slot);
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
             tracing::warn!("control connection refused: {error}");
