@@ -16,7 +16,7 @@ server=10.77.0.2 client=10.77.0.1 server_mac=02:00:00:00:00:02
 sizes=18,256,1472
 
 [ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP); without it: make demo NIC=loopback'
-need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark
+need ip=iproute2 setpriv=util-linux ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark
 need_built
 need_compiler
 
@@ -68,14 +68,22 @@ bare_round() {
 silent_ping() { ! quietly on_client ping -c 2 -i 0.1 -W 1 "$server"; }
 
 start_spind() {
-    say 'starting spind, installing both handlers'
-    start "$server_ns" "$work/spind.out" "$work/spind.log" "$bin/spind" --iface server --socket "$work/spind.sock"
+    say 'starting spind; an ordinary user installs both handlers'
+    start "$server_ns" "$work/spind.out" "$work/spind.log" "$bin/spind" --config "$here/demo.toml" --iface server \
+        --socket "$work/spind.sock"
     spind=$started_pid
     eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
-    spinctl install "$work/icmp_echo.elf" --rule 'icmp echo'
-    spinctl install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
-    check 'no UDP socket in the serving namespace' test -z "$(on_server ss -Huan)"
+    as_nobody install "$work/icmp_echo.elf" --rule 'icmp echo'
+    as_nobody install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
+    check 'the policy refuses that user the port of ssh' refuses_ssh
+    equal 'UDP sockets in the serving namespace: one holds the port' "$(on_server ss -Huan | grep -c ':9999 ')" \
+        "$(on_server ss -Huan | wc -l)"
 }
+
+# spinctl as a user without privileges, who may not reach the folder of the programs.
+as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$work/spinctl" --socket "$work/spind.sock" "$@"; }
+
+refuses_ssh() { ! as_nobody install "$work/icmp_echo.elf" --rule 'tcp dport 22' 2>"$work/refusal.txt"; }
 
 # Captures all ICMP and UDP at the client, tagged or not, with complete frames.
 start_capture() { # NAME
@@ -142,8 +150,8 @@ check_capture() {
 
 check_removal() {
     say 'removing the handlers'
-    spinctl rm icmp_echo
-    spinctl rm udp_pingpong
+    as_nobody rm icmp_echo
+    as_nobody rm udp_pingpong
     check 'ping is not answered' silent_ping
     check 'UDP is not answered' run_udp "$work/silent.json" "$server:9999" 3 --size 18 --timeout 300 --expect none
     end "$spind"
@@ -154,6 +162,9 @@ no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 
 "$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77
 build_handlers
+chmod 755 "$work"
+chmod 644 "$work"/*.elf
+cp "$bin/spinctl" "$work/spinctl"
 # Resolve ARP first, so that it does not delay a measured packet.
 quietly on_client ping -c 1 -W 2 "$server" || die 'the namespaces do not reach each other'
 kernel_round

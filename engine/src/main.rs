@@ -3,6 +3,8 @@
 
 use std::error::Error;
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::control::config::{Config, CoreList, File, Preset, XdpMode};
 use spin_engine::control::daemon::Daemon;
 use spin_engine::control::log::LOG;
+use spin_engine::control::{loader_process, privileges};
 use spin_engine::settings::{Idle, Mode};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -111,6 +114,9 @@ impl Args {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first == loader_process::ARGUMENT) {
+        return loader_process();
+    }
     let Some(filter) = filter(std::env::var("SPIND_LOG").ok()) else {
         let _ = writeln!(stderr(), "spind: SPIND_LOG is none of error, warn, info, debug, trace");
         return ExitCode::FAILURE;
@@ -132,6 +138,27 @@ fn main() -> ExitCode {
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// The loader process of another spind, whose socket is the standard input.
+fn loader_process() -> ExitCode {
+    let run = || -> Result<(), Box<dyn Error>> {
+        // It ends when spind has ended, not before.
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::default())?;
+        }
+        let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        privileges::keep_those_of_loader()?;
+        privileges::confine_loader()?;
+        Ok(loader_process::serve::serve(&stream)?)
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(stderr(), "spind's loader process: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Filter of the log: a level, or, with a `=`, levels for some modules.
 fn filter(asked: Option<String>) -> Option<EnvFilter> {
     let asked = asked.unwrap_or_else(|| "info".to_owned());
@@ -140,6 +167,7 @@ fn filter(asked: Option<String>) -> Option<EnvFilter> {
 }
 
 fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    privileges::gain_none()?;
     let config = args.config()?;
     let stop = Arc::new(AtomicBool::new(false));
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);

@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compile;
+pub mod conjunction;
 mod contradiction;
 pub mod evaluate;
 pub mod fpspin;

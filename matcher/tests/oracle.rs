@@ -201,6 +201,17 @@ proptest! {
     }
 
     #[test]
+    fn two_rules_hold_together_where_both_hold(rules in (rules(), rules()), frames in vec(frames(), 1..12)) {
+        let (one, two) = (&rules.0.rules[0], &rules.1.rules[0]);
+        let together = Rules { rules: spin_matcher::conjunction::both(one, two).into_iter().collect() };
+        for frame in &frames {
+            let headers = Headers::parse(frame);
+            let holds = |rule: &spin_matcher::rule::Rule| rule.terms.iter().all(|term| term_holds(term, frame, &headers));
+            prop_assert_eq!(rules_hold(&together, frame, &headers), holds(one) && holds(two), "{} and {}", one, two);
+        }
+    }
+
+    #[test]
     fn a_single_term_says_what_it_says(term in terms(), frames in vec(frames(), 1..12)) {
         let rules = Rules { rules: vec![spin_matcher::rule::Rule { terms: vec![term] }] };
         let tests = spin_matcher::compile::compile(&rules).expect("few tests");

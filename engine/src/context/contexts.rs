@@ -140,7 +140,7 @@ impl Contexts {
         let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
         let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
-        for (id, MatchSpec { rules, eom }) in rules {
+        for (id, MatchSpec { rules, eom, .. }) in rules {
             for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
                 (entry.rules, entry.eom) = (rules.clone(), eom.clone());
             }

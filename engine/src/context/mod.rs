@@ -29,6 +29,7 @@ use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::Stage;
 
 use crate::context::event_ring::EventRing;
+use crate::install::ports::PortLease;
 use crate::sched::stall_credit::StallCredit;
 
 /// Faults kept per context.
@@ -107,13 +108,15 @@ pub struct Matching {
     pub entry: TableEntry,
     /// The entry as text for users.
     pub texts: Texts,
+    /// Ports that are the context's while it has this entry.
+    pub ports: Option<Arc<PortLease>>,
 }
 
 impl Matching {
     /// The matching of a table entry.
     #[must_use]
-    pub fn of(entry: TableEntry) -> Self {
-        Self { texts: Texts::of(&entry), entry }
+    pub fn of(entry: TableEntry, ports: Option<Arc<PortLease>>) -> Self {
+        Self { texts: Texts::of(&entry), entry, ports }
     }
 
     /// Whether no packet ends a message: packet mode.

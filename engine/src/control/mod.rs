@@ -3,13 +3,16 @@
 //! * [`daemon`]: spind from start to end, and the control thread.
 //! * [`config`]: the configuration file and its checks.
 //! * [`capabilities`]: information for applications before they choose handlers.
+//! * `host`: what the host's kernel knows, and holds for contexts.
 //! * `install`: checks and prepares contexts.
 //! * [`server`], [`socket_file`]: the control socket.
 //! * [`shared_memory_quota`]: quota for shared memory of removed contexts that applications keep.
 //! * `stats_cache`: counters, read once for all clients.
 //! * [`metrics`]: all counters for Prometheus; [`endpoint`]: the addresses to serve them on.
 //! * [`replay`]: replays a capture through the loopback NIC.
+//! * [`policy`]: what ordinary users may match and send.
 //! * [`privileges`]: drops capabilities that are no longer needed.
+//! * [`loader_process`]: the process that keeps privileges while spind runs.
 //! * [`log`]: a thread that writes the log; [`audit`]: logs who changed contexts.
 
 pub mod audit;
@@ -17,9 +20,12 @@ pub mod capabilities;
 pub mod config;
 pub mod daemon;
 pub mod endpoint;
+pub mod host;
 mod install;
+pub mod loader_process;
 pub mod log;
 pub mod metrics;
+pub mod policy;
 pub mod privileges;
 pub mod replay;
 pub mod server;

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 /// Reason why a socket cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +28,38 @@ pub enum SocketError {
     },
 }
 
-/// The file of a listening socket, removed on drop.
-#[derive(Debug)]
-pub struct SocketFile {
+/// The file of a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketPath {
     path: PathBuf,
     /// Device and inode. They prevent that a file of another process at that path is removed.
     file: Option<(u64, u64)>,
+}
+
+impl SocketPath {
+    /// Removes it, unless another file is there.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn remove(&self) -> io::Result<()> {
+        if self.file.is_some() && file_at(&self.path) == self.file { fs::remove_file(&self.path) } else { Ok(()) }
+    }
+}
+
+/// Removes sockets for a process that has given up the right to do so.
+pub trait RemoveSocket: Send + Sync {
+    /// Removes a socket.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn remove(&self, socket: &SocketPath) -> io::Result<()>;
+}
+
+/// The file of a listening socket, removed on drop.
+pub struct SocketFile {
+    at: SocketPath,
+    /// `None`: this process removes it.
+    remover: Option<Arc<dyn RemoveSocket>>,
 }
 
 impl SocketFile {
@@ -50,19 +79,32 @@ impl SocketFile {
         if let Err(error) = spin_shm::take_no_fds(&listener) {
             tracing::debug!("{}: descriptors that are sent there are let in, and dropped: {error}", path.display());
         }
-        let bound = Self { path: path.to_path_buf(), file: file_at(path) };
+        let bound = Self { at: SocketPath { path: path.to_path_buf(), file: file_at(path) }, remover: None };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
         Ok((listener, bound))
+    }
+
+    /// The file.
+    #[must_use]
+    pub const fn at(&self) -> &SocketPath {
+        &self.at
+    }
+
+    /// Has another process remove the file.
+    pub fn entrust(&mut self, remover: Arc<dyn RemoveSocket>) {
+        self.remover = Some(remover);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.file.is_some() && file_at(&self.path) == self.file {
-            // The folder may belong to another user, and spind has dropped the right to write there.
-            if let Err(error) = fs::remove_file(&self.path) {
-                tracing::warn!("socket {} stays behind: {error}", self.path.display());
-            }
+        let removed = match &self.remover {
+            Some(remover) => remover.remove(&self.at),
+            None => self.at.remove(),
+        };
+        // The folder may belong to another user.
+        if let Err(error) = removed {
+            tracing::warn!("socket {} stays behind: {error}", self.at.path.display());
         }
     }
 }

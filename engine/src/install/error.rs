@@ -131,6 +131,9 @@ pub enum InstallError {
     /// The context has no host memory.
     #[error("context {0} has no host memory")]
     NoHostMemory(u32),
+    /// The policy does not allow the rules.
+    #[error("{0}")]
+    Policy(Box<dyn std::error::Error + Send + Sync>),
     /// The engine's threads have ended.
     #[error("spind is stopping")]
     Stopped,

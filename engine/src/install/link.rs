@@ -315,7 +315,8 @@ impl Worker {
         let slot = self.core.contexts.find(id, user)?;
         let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
-        match self.set_rules(id, user, MatchSpec { rules, eom: matching.eom.clone() }) {
+        let wide = MatchSpec { rules, ..matching.clone() };
+        match self.set_rules(id, user, wide) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
             set => set,
         }
@@ -333,16 +334,16 @@ impl Worker {
             return Err(InstallError::NoSuchContext(id));
         };
         matching.check_handlers(&self.core.contexts.get(slot).program.handlers)?;
-        let MatchSpec { rules, eom } = matching;
+        let MatchSpec { rules, eom, ports } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
         self.set_routes(RoutingTable { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
-        context.matching = Matching::of(entry);
+        let former = std::mem::replace(&mut context.matching, Matching::of(entry, ports));
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }
-        Ok(MatchSpec { rules: before.rules, eom: before.eom })
+        Ok(MatchSpec { rules: before.rules, eom: before.eom, ports: former.ports })
     }
 
     /// Records the address at which the application mapped a context's host memory.
@@ -418,7 +419,7 @@ fn link(
         id: entry.context,
         name: prepared.install.name,
         uid: prepared.uid,
-        matching: Matching::of(entry),
+        matching: Matching::of(entry, prepared.match_spec.ports),
         program: prepared.program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),

@@ -1,11 +1,14 @@
 //! The packets that a context gets.
 
+use std::sync::Arc;
+
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
 use spin_pspin::ids::Handler;
 use spin_pspin::mpq::Stage;
 
 use super::error::{InstallError, MAX_TEXT};
+use super::ports::PortLease;
 use crate::context::Texts;
 
 /// The packets that a context gets, and which of them end their messages.
@@ -13,6 +16,8 @@ use crate::context::Texts;
 pub struct MatchSpec {
     pub(crate) rules: Rules,
     pub(crate) eom: Eom,
+    /// Ports that are the context's while it has these rules.
+    pub(crate) ports: Option<Arc<PortLease>>,
 }
 
 impl MatchSpec {
@@ -31,12 +36,20 @@ impl MatchSpec {
             Eom::When(ends) if ends.rules.iter().all(|rule| rule.contradiction().is_some()) => Eom::Never,
             eom => eom,
         };
-        // Rules that alone do not fit a table are refused before the engine's threads are asked.
-        let entry = TableEntry { rules, eom, ..TableEntry::default() };
+        let spec = Self { rules, eom, ports: None };
+        spec.check_size()?;
+        Ok(spec)
+    }
+
+    /// Checks that the rules alone fit a table, and that their text can be shown, before the engine's threads are asked.
+    ///
+    /// # Errors
+    /// [`InstallError::Table`], [`InstallError::Text`].
+    pub(crate) fn check_size(&self) -> Result<(), InstallError> {
+        let entry = TableEntry { rules: self.rules.clone(), eom: self.eom.clone(), ..TableEntry::default() };
         Table::new(std::slice::from_ref(&entry))?;
         let Texts { rules, eom, .. } = Texts::of(&entry);
-        check_length(rules.iter().chain([&eom]).map(String::as_str))?;
-        Ok(Self { rules: entry.rules, eom: entry.eom })
+        check_length(rules.iter().chain([&eom]).map(String::as_str))
     }
 
     /// The rules.

@@ -3,6 +3,7 @@
 //! * `error`: the reasons why that fails.
 //! * `handle`: handles of contexts, and users.
 //! * `match_spec`: the packets that a context gets.
+//! * `ports`: ports that contexts take.
 //! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
 //! * `link`: attaching, changing and detaching contexts of a worker, between two polls.
 
@@ -10,6 +11,7 @@ pub(crate) mod error;
 mod handle;
 mod link;
 pub(crate) mod match_spec;
+pub mod ports;
 mod prepared;
 
 pub use error::InstallError;

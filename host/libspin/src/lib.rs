@@ -19,7 +19,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
@@ -31,63 +31,15 @@ pub use spin_abi::counters::{Counter, nic_meaning};
 pub use spin_abi::events::{Event, What};
 pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};
-use spin_shm::channel::{self, ChannelError};
+use spin_shm::channel;
 pub use spin_shm::{OutOfBounds, Region};
 
+mod error;
 mod events;
 mod names;
 
+pub use error::Error;
 pub use events::Events;
-
-/// Reason why a request failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// spind cannot be reached.
-    #[error("cannot connect to spind at {}: {source}; {}", path.display(), connect_hint(source))]
-    Connect {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// The connection failed or received an invalid message.
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
-    /// spind closed the connection.
-    #[error("spind closed the connection")]
-    Closed,
-    /// spind refused the request.
-    #[error("{0}")]
-    Refused(String),
-    /// The reply does not match the request.
-    #[error("spind gave an unexpected answer: {0}")]
-    Unexpected(String),
-    /// No context of this user has that name, and none has that id.
-    #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
-    NoSuchContext(String),
-    /// Several contexts have that name.
-    #[error("{} contexts are named {name:?}; name one by its id ({})", ids.len(), listed(ids))]
-    Ambiguous {
-        /// The name.
-        name: String,
-        /// Ids of the contexts.
-        ids: Vec<u32>,
-    },
-    /// The context's host memory cannot be mapped.
-    #[error("host memory: {0}")]
-    HostMemory(#[from] spin_shm::RegionError),
-}
-
-fn connect_hint(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => "its socket_mode lets only some users in: ask for that, or be root",
-        _ => "is it running, and is this its --socket?",
-    }
-}
-
-fn listed(ids: &[u32]) -> String {
-    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-}
 
 /// An installed execution context.
 #[derive(Debug)]
@@ -300,7 +252,7 @@ impl Client {
         // A spind that refuses the connection sends the reason and closes it, possibly before this write.
         let written = channel::send(&self.stream, request, blob, None);
         if let Err(error) = written
-            && !matches!(error, ChannelError::Io(_))
+            && !matches!(error, channel::ChannelError::Io(_))
         {
             return Err(error.into());
         }

@@ -2,7 +2,7 @@
 
 use spin_abi::control::ContextInfo;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The id of a context given by id or, if no context has that id, by name. Contexts of the user who asked come first. Contexts of other
 /// users have names only if root asked.

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_prog_test_run_opts, bpf_test_run_opts};
+use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_map_update_elem, bpf_prog_test_run_opts, bpf_test_run_opts};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use spin_abi::rules::{MAX_TESTS, Test};
 
@@ -41,11 +41,19 @@ pub struct Filter {
     generic: OwnedFd,
     pass: OwnedFd,
     decide: OwnedFd,
-    rules: MapHandle,
-    /// The content of `rules`.
-    set: Mutex<Vec<Test>>,
+    rules: RuleMap,
+    /// Sets the rules once this process has given up the privileges to do so.
+    delegate: OnceLock<Arc<dyn FlowSteering>>,
     sockets: MapHandle,
     counters: MapHandle,
+}
+
+/// The map with the program's table of rules.
+pub struct RuleMap {
+    /// The outer map, whose only entry is the table.
+    map: OwnedFd,
+    /// The present table.
+    set: Mutex<Vec<Test>>,
 }
 
 impl Filter {
@@ -66,8 +74,8 @@ impl Filter {
                 generic: program(&object, "spin_filter_generic")?,
                 pass: program(&object, "spin_pass")?,
                 decide: program(&object, "spin_decide")?,
-                rules: map(&object, "rules")?,
-                set: Mutex::default(),
+                rules: RuleMap::new(map(&object, "rules")?.as_fd().try_clone_to_owned()?),
+                delegate: OnceLock::new(),
                 sockets: map(&object, "sockets")?,
                 counters: map(&object, "counters")?,
             })
@@ -88,6 +96,18 @@ impl Filter {
     /// The program that passes all frames: see `kernel_pass`.
     pub(super) fn pass_program(&self) -> BorrowedFd<'_> {
         self.pass.as_fd()
+    }
+
+    /// The map of the rules, for a process that sets them in place of this one.
+    #[must_use]
+    pub fn rule_map(&self) -> BorrowedFd<'_> {
+        self.rules.map.as_fd()
+    }
+
+    /// Has `delegate` set the rules from now on.
+    pub fn delegate(&self, delegate: Arc<dyn FlowSteering>) {
+        // A second delegate would set the same map.
+        let _ = self.delegate.set(delegate);
     }
 
     /// Directs matched frames of `queue` to `socket`.
@@ -149,6 +169,32 @@ impl Filter {
 }
 
 impl FlowSteering for Filter {
+    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+        match self.delegate.get() {
+            Some(delegate) => delegate.set_rules(tests),
+            None => self.rules.set_rules(tests),
+        }
+    }
+}
+
+impl RuleMap {
+    /// The rules of a program, whose table is empty. `map` is a duplicate of [`Filter::rule_map`].
+    #[must_use]
+    pub fn new(map: OwnedFd) -> Self {
+        Self { map, set: Mutex::default() }
+    }
+
+    /// Makes a map the table.
+    fn replace(&self, table: BorrowedFd<'_>) -> io::Result<()> {
+        let value = table.as_raw_fd().to_ne_bytes();
+        let (map, key, value) = (self.map.as_raw_fd(), KEY.as_ptr().cast(), value.as_ptr().cast());
+        // SAFETY: key and value of this map have four bytes each, which live during the call.
+        let result = unsafe { bpf_map_update_elem(map, key, value, 0) };
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+}
+
+impl FlowSteering for RuleMap {
     /// Waits until no CPU uses the old table, which takes about 10 ms (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
     /// Returns at once when `tests` equal the present table.
     fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
@@ -164,8 +210,7 @@ impl FlowSteering for Filter {
         let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
         let table = table.map_err(|error| system(action, &error))?;
         table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(action, &error))?;
-        let table_fd = table.as_fd().as_raw_fd().to_ne_bytes();
-        self.rules.update(&KEY, &table_fd, MapFlags::ANY).map_err(|error| system(action, &error))?;
+        self.replace(table.as_fd()).map_err(|error| NicError::system(action, error))?;
         *set = tests.to_vec();
         Ok(())
     }
@@ -194,7 +239,9 @@ fn load_object(queues: u32) -> libbpf_rs::Result<Object> {
 
 #[cfg(test)]
 mod tests {
-    use libbpf_rs::{MapCore, MapFlags};
+    use std::os::fd::AsRawFd;
+
+    use libbpf_rs::libbpf_sys::bpf_map_lookup_elem;
     use spin_abi::rules::{Base, END_OF_RULE, Test};
 
     use super::{Filter, FlowSteering, KEY, TABLE_LEN, encode};
@@ -219,7 +266,12 @@ mod tests {
         // The id of the map that holds the table.
         let table = |tests: &[Test]| {
             filter.set_rules(tests).expect("fine rules");
-            filter.rules.lookup(&KEY, MapFlags::ANY).expect("the kernel answers").expect("there is a table")
+            let mut id = [0_u8; 4];
+            let (key, value) = (KEY.as_ptr().cast(), id.as_mut_ptr().cast());
+            // SAFETY: key and value of this map have four bytes each.
+            let result = unsafe { bpf_map_lookup_elem(filter.rule_map().as_raw_fd(), key, value) };
+            assert_eq!(result, 0);
+            id
         };
         let (first, again, other) = (table(&[test]), table(&[test]), table(&[]));
         assert_eq!(first, again);

@@ -31,7 +31,7 @@ use rustix::net::xdp::XdpStatistics;
 use spin_frame::{CAPACITY, CHUNK, Frame, LOW_WATERMARK, TxClosed, TxQueue};
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
-pub use filter::{Filter, FilterCounters};
+pub use filter::{Filter, FilterCounters, RuleMap};
 pub use interface::mac_address;
 
 use self::attach::Attached;
@@ -159,6 +159,12 @@ impl AfXdp {
     /// When the kernel refuses to run it.
     pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
         self.program.filter.test_run(frame)
+    }
+
+    /// The XDP program.
+    #[must_use]
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.program.filter
     }
 
     /// The socket that a frame belongs to.

@@ -35,12 +35,12 @@ fn what_handlers_print_hides_no_change() {
     let mut spind = Killed(command.spawn().expect("spind starts"));
     wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
     let mut client = Client::connect(&socket).unwrap();
-    client.install(&rule("udp dport 1"), &spin_handlers::build(&source)).unwrap();
-    client.replay(&write_all(&vec![Packet::whole(0, udp(1, b"x")); 8000])).unwrap();
+    client.install(&rule("udp dport 9001"), &spin_handlers::build(&source)).unwrap();
+    client.replay(&write_all(&vec![Packet::whole(0, udp(9001, b"x")); 8000])).unwrap();
     let echo = image("udp_pingpong");
     let changed: Vec<u32> = (0..20)
         .map(|number| {
-            let named = Install { name: format!("late{number}"), ..rule("udp dport 2") };
+            let named = Install { name: format!("late{number}"), ..rule("udp dport 9002") };
             let id = client.install(&named, &echo).unwrap().id;
             client.remove(id).unwrap();
             id
@@ -56,9 +56,10 @@ fn what_handlers_print_hides_no_change() {
         logged.push('\n');
     }
     for (number, id) in changed.iter().enumerate() {
-        for line in
-            [format!("installed \"late{number}\" for udp dport 2 as context {id}\n"), format!("removed context {id}\n")]
-        {
+        for line in [
+            format!("installed \"late{number}\" for udp dport 9002 as context {id}\n"),
+            format!("removed context {id}\n"),
+        ] {
             assert!(logged.contains(&line), "{line:?} is not logged");
         }
     }

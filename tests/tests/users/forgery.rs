@@ -13,7 +13,7 @@ const NAME: &str = "faulting_function_with_a_long_name_";
 const FORGED: &str = "\nINFO user 0 removed\r\u{1b}[2Jcontext 77";
 
 #[test]
-fn a_symbol_s_name_is_shown_in_one_line_without_escape_sequences() {
+fn names_in_an_image_and_prints_of_handlers_forge_nothing() {
     assert_eq!(NAME.len(), FORGED.len());
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("forges.c");
@@ -32,19 +32,12 @@ fn a_symbol_s_name_is_shown_in_one_line_without_escape_sequences() {
     image[at..at + NAME.len()].copy_from_slice(FORGED.as_bytes());
     let mut spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
-    client.install(&rule("udp dport 1"), &image).unwrap();
-    client.replay(&write_all(&[Packet::whole(0, udp(1, b"x"))])).unwrap();
-    let shown = r"\nINFO user 0 removed\r\u{1b}[2Jcontext 77+0x";
+    client.install(&rule("udp dport 9001"), &image).unwrap();
+    client.replay(&write_all(&[Packet::whole(0, udp(9001, b"x"))])).unwrap();
     spind.wait_for_log("fault 1 in payload handler");
-    assert!(spind.logged.contains(shown), "{}", spind.logged);
     assert!(spind.logged.contains(r"print\r\u{1b}[2J"), "{}", spind.logged);
     for text in [spind.logged.clone(), spind.ctl_ok(&["stats"]), spind.ctl_ok(&["events", "1"])] {
         let forged = text.lines().any(|line| line.starts_with("INFO"));
         assert!(!forged && !text.contains(['\u{1b}', '\r']), "{text:?}");
     }
-    assert!(spind.ctl_ok(&["stats"]).contains(shown));
-    // The names of functions are in an error, too.
-    let unknown = libspin::Install { handlers: Some("ph=nothing".parse().unwrap()), ..rule("udp dport 2") };
-    let error = client.install(&unknown, &image).unwrap_err().to_string();
-    assert!(error.contains(r"\nINFO user 0 removed\r"), "{error:?}");
 }

@@ -54,7 +54,7 @@ fn halves(spind: &Spind) -> Vec<UnixStream> {
 fn changed_memory(spind: &Spind) -> Vec<UnixStream> {
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     let context =
-        client.install(&Install { host_mem: 8192, ..rule("udp dport 1") }, &image("dma_probe")).expect("room");
+        client.install(&Install { host_mem: 8192, ..rule("udp dport 9001") }, &image("dma_probe")).expect("room");
     let stream = connect(spind);
     channel::send(&stream, &Request::HostMemory { context: context.id }, &[], None).expect("spind reads");
     let message = channel::receive::<spin_abi::control::Reply>(&stream).expect("a reply").expect("a reply");
@@ -64,7 +64,7 @@ fn changed_memory(spind: &Spind) -> Vec<UnixStream> {
     }
     assert_eq!(fallocate(&memory, FallocateFlags::empty(), 8192, 4096), Err(Errno::PERM));
     fallocate(&memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 8192).expect("no seal forbids that");
-    let sent = client.replay(&write_all(&[Packet::whole(0, udp(1, b"hello"))])).expect("loopback replays");
+    let sent = client.replay(&write_all(&[Packet::whole(0, udp(9001, b"hello"))])).expect("loopback replays");
     assert_eq!(read_all(&sent).expect("a capture").len(), 1, "the handler wrote to memory that was freed");
     vec![stream]
 }
@@ -75,16 +75,19 @@ fn level(spind: &Spind) -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
+/// What a client does. Returns connections that it keeps open.
+type Act = fn(&Spind) -> Vec<UnixStream>;
+
 #[test]
 fn hostile_clients_take_nothing_for_long() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut other = Client::connect(spind.socket()).unwrap();
-    other.install(&rule("udp dport 2"), &image("udp_pingpong")).unwrap();
+    other.install(&rule("udp dport 9002"), &image("udp_pingpong")).unwrap();
     // Threads that stay once they are needed are there before.
-    let first = other.install(&rule("udp dport 3"), &image("dma_probe")).unwrap().id;
+    let first = other.install(&rule("udp dport 9003"), &image("dma_probe")).unwrap().id;
     other.remove(first).unwrap();
     let before = level(&spind);
-    let clients: [(&str, fn(&Spind) -> Vec<UnixStream>); 4] = [
+    let clients: [(&str, Act); 4] = [
         ("connection attempts", attempts),
         ("slow readers", slow_readers),
         ("halves of messages", halves),
@@ -92,8 +95,8 @@ fn hostile_clients_take_nothing_for_long() {
     ];
     for (what, act) in clients {
         let held = act(&spind);
-        assert_eq!(other.contexts().unwrap()[0].rules, ["udp dport 2"], "{what}: another client is answered");
-        let sent = other.replay(&write_all(&[Packet::whole(0, udp(2, b"hello"))])).unwrap();
+        assert_eq!(other.contexts().unwrap()[0].rules, ["udp dport 9002"], "{what}: another client is answered");
+        let sent = other.replay(&write_all(&[Packet::whole(0, udp(9002, b"hello"))])).unwrap();
         assert_eq!(read_all(&sent).unwrap().len(), 1, "{what}: packets are answered");
         drop(held);
         wait_until(|| {

@@ -36,19 +36,19 @@ fn a_name_stands_for_a_context_of_the_user_who_gives_it() {
     fs::set_permissions(&handlers, fs::Permissions::from_mode(0o644)).unwrap();
     let [root, alice, bob] = [ROOT, ALICE, BOB].map(|uid| connect(&spind, uid));
     let named = |port: u32| Install { name: "echo".into(), persistent: true, ..rule(&format!("udp dport {port}")) };
-    let hers = install(&alice, named(1), &echo);
+    let hers = install(&alice, named(9001), &echo);
     let ctl = |uid: u32, arguments: &[&str]| spinctl(&program, &spind, uid, arguments);
-    let replace = ["install", "--replace", "echo", handlers.to_str().unwrap(), "--rule", "udp dport 2"];
+    let replace = ["install", "--replace", "echo", handlers.to_str().unwrap(), "--rule", "udp dport 9002"];
     for arguments in [&["rm", "echo"][..], &["events", "echo"], &["dump", "echo"], &replace] {
         let error = ctl(BOB, arguments).unwrap_err();
         assert!(error.contains("no context \"echo\" is installed"), "{arguments:?}: {error}");
     }
-    let his = install(&bob, named(2), &echo);
+    let his = install(&bob, named(9002), &echo);
     assert_eq!(
         ctl(ROOT, &["rm", "echo"]).unwrap_err(),
         format!("spinctl: 2 contexts are named \"echo\"; name one by its id ({hers}, {his})\n")
     );
-    let roots = install(&root, named(3), &echo);
+    let roots = install(&root, named(9003), &echo);
     assert_eq!(ctl(ROOT, &["rm", "echo"]).unwrap(), format!("removed context {roots}\n"));
     let new = roots + 1;
     assert_eq!(ctl(BOB, &replace).unwrap(), format!("installed context {new} in place of {his}\n"));

@@ -47,7 +47,7 @@ requests! {
         Request::HostMemory { .. } => Owner: Request::HostMemory { context },
         Request::ReadMemory { .. } => Connection: Request::ReadMemory { context, address, len: 4 },
         Request::WriteMemory { .. } => Connection: Request::WriteMemory { context, address },
-        Request::SetRules { .. } => Owner: Request::SetRules { context, rules: vec!["udp dport 2".into()], eom: None },
+        Request::SetRules { .. } => Owner: Request::SetRules { context, rules: vec!["udp dport 9002".into()], eom: None },
         Request::Replay => Everyone: Request::Replay,
     }
 }
@@ -63,7 +63,7 @@ fn blob(request: &Request, image: &[u8]) -> Vec<u8> {
 }
 
 fn secret() -> Install {
-    Install { name: "secret".into(), host_mem: 4096, handler_mem: 64, ..rule("udp dport 1") }
+    Install { name: "secret".into(), host_mem: 4096, handler_mem: 64, ..rule("udp dport 9001") }
 }
 
 /// A context's description, and the address of its host memory for handlers.
@@ -130,5 +130,5 @@ fn root_may_change_contexts_of_all_users() {
             assert!(!matches!(reply, Reply::Error { .. }), "{request:?}: {reply:?}");
         }
     }
-    assert!(install(&root, rule("udp dport 3"), &image) > 0);
+    assert!(install(&root, rule("udp dport 9003"), &image) > 0);
 }

@@ -25,7 +25,7 @@ fn names_and_rules_are_shown_to_the_owner_and_root() {
     let echo = image("udp_pingpong");
     let secret = Install { name: "secret-name".into(), weight: Some(3), ..rule("udp dport 4711") };
     let hers = install(&alice, secret, &echo);
-    let own = install(&bob, Install { name: "own".into(), ..rule("udp dport 2") }, &echo);
+    let own = install(&bob, Install { name: "own".into(), ..rule("udp dport 9002") }, &echo);
     for request in [Request::List, Request::Stats] {
         for (user, owns) in [(&root, false), (&alice, true)] {
             let seen = &contexts(ask(user, &request, &[]))[0];
@@ -38,6 +38,6 @@ fn names_and_rules_are_shown_to_the_owner_and_root() {
         let seen = contexts(reply);
         assert_eq!((seen[0].context, seen[0].uid, seen[0].run.weight), (hers, ALICE, 3));
         assert!(seen[0].hidden && !seen[0].own && seen[0].eom.is_empty() && seen[0].key.is_empty());
-        assert!(seen[1].own && seen[1].context == own && seen[1].rules == ["udp dport 2"]);
+        assert!(seen[1].own && seen[1].context == own && seen[1].rules == ["udp dport 9002"]);
     }
 }

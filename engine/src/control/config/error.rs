@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use spin_abi::map::MachineError;
 
 use crate::control::endpoint::BadEndpoint;
+use crate::control::policy::error::SectionError;
 use crate::settings::MAX_CONTEXTS;
 
 /// All errors of a configuration.
@@ -126,6 +127,9 @@ pub enum ConfigError {
         /// The longest allowed.
         most: u64,
     },
+    /// An error in the policy.
+    #[error(transparent)]
+    Policy(#[from] SectionError),
     /// Not a NIC.
     #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
     BadNic(String),

@@ -11,6 +11,7 @@ use spin_abi::units::size;
 use super::cores;
 use super::error::ConfigError;
 use super::machine::MachineSizes;
+use crate::control::policy::section::Section;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
 /// The configuration file, TOML. Every key is optional.
@@ -31,8 +32,9 @@ pub struct File {
     pub compat: Option<Compat>,
     /// Path of the control socket. Default [`DEFAULT_SOCKET`](spin_abi::control::DEFAULT_SOCKET).
     pub socket: Option<PathBuf>,
-    /// File mode of the control socket, in octal. Default `"0660"`: spind's user and group may connect. Each of them can take any packet
-    /// of the interface.
+    /// Account that spind runs as once its interface is open, if root starts it. Default: `spind` if it exists, else `nobody`.
+    pub user: Option<String>,
+    /// File mode of the control socket, in octal. Default `"0660"`: spind's user and group may connect.
     pub socket_mode: Option<String>,
     /// Address to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: none. There is no authentication: everyone who
     /// reaches the address sees all counters and names of contexts.
@@ -55,6 +57,8 @@ pub struct File {
     pub sizes: Sizes,
     /// Limits for applications.
     pub limits: Limits,
+    /// What ordinary users may match and send.
+    pub policy: Section,
     /// Contexts installed at start, in order of priority.
     pub context: Vec<StaticContext>,
 }

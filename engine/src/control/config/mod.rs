@@ -18,6 +18,7 @@ use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Schedule};
 use spin_abi::map::Machine;
 
 use crate::control::endpoint::Endpoint;
+use crate::control::policy::Policy;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
 pub use cores::CoreList;
@@ -40,6 +41,8 @@ pub struct Config {
     pub compat: Compat,
     /// Path of the control socket.
     pub socket: PathBuf,
+    /// Account that spind runs as once its NIC is open, if root starts it.
+    pub user: Option<String>,
     /// File mode of the control socket.
     pub socket_mode: u32,
     /// Address to serve metrics on.
@@ -60,6 +63,8 @@ pub struct Config {
     pub sizes: Sizes,
     /// Limits for applications.
     pub limits: Limits,
+    /// What ordinary users may match and send.
+    pub policy: Policy,
     /// Contexts installed at start.
     pub contexts: Vec<StaticContext>,
 }
@@ -85,8 +90,11 @@ impl TryFrom<File> for Config {
         errors.0.extend(limits::check_limits(&file.limits));
         let socket_mode = errors.keep(file.socket_mode.map_or(Ok(0o660), |text| octal(&text)));
         let metrics = errors.keep(file.metrics.map(|text| text.parse::<Endpoint>()).transpose());
-        let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics);
-        let Some((((nic, machine), (local_share, socket_mode)), metrics)) = checked.filter(|_| errors.0.is_empty())
+        let policy =
+            Policy::new(file.policy).map_err(|wrong| errors.0.extend(wrong.into_iter().map(ConfigError::from)));
+        let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics.zip(policy.ok()));
+        let Some((((nic, machine), (local_share, socket_mode)), (metrics, policy))) =
+            checked.filter(|_| errors.0.is_empty())
         else {
             return Err(errors);
         };
@@ -96,6 +104,7 @@ impl TryFrom<File> for Config {
             engine: file.engine.unwrap_or_default(),
             compat: file.compat.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            user: file.user,
             socket_mode,
             metrics,
             idle: file.idle.unwrap_or_default(),
@@ -106,6 +115,7 @@ impl TryFrom<File> for Config {
             schedule: file.schedule.unwrap_or_default(),
             sizes: file.sizes,
             limits: file.limits,
+            policy,
             contexts: file.context,
         })
     }

@@ -26,9 +26,17 @@ pub enum DaemonError {
     /// The wait for requests failed.
     #[error("cannot wait for requests: {0}")]
     Wait(rustix::io::Errno),
-    /// Capabilities cannot be dropped.
-    #[error("cannot give up capabilities: {0}")]
-    Privileges(rustix::io::Errno),
+    /// Privileges cannot be given up.
+    #[error("cannot give up privileges: {0}")]
+    Privileges(std::io::Error),
+    /// There is no account to run as.
+    #[error(
+        "no account {0} to run as once the NIC is open: create it (useradd --system spind), or name another one with `user`"
+    )]
+    NoAccount(String),
+    /// The loader process does not start.
+    #[error("cannot start the loader process: {0}")]
+    Loader(std::io::Error),
     /// A context of the configuration file cannot be installed.
     #[error("context of image {}: {source}", image.display())]
     Context {

@@ -15,24 +15,28 @@ use std::time::{Duration, Instant};
 use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
-use spin_nic::NicError;
 use spin_nic::memory::MemoryQueue;
+use spin_nic::{Filter, NicError};
 
 use crate::context::loader::Loader;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::config::{Config, Nic, StaticContext};
+use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
-use crate::control::privileges;
+use crate::control::policy::host::Host;
+use crate::control::privileges::{self, Account};
 use crate::control::replay::Replay;
 use crate::control::server::{Answer, FairQueue, Responder, Server, ServerError, Ticket, Work};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
+use crate::install::ports::Ports;
 use crate::install::{InstallError, Prepared, User};
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
 pub use error::DaemonError;
+use nics::Nics;
 
 /// Maximum number of requests that are answered together.
 const REQUEST_BATCH: usize = 64;
@@ -75,19 +79,27 @@ impl Daemon {
             return Err(NicError::Privileges { action: "serve an interface" }.into());
         }
         raise_descriptors();
+        let privileged = privileged(config)?;
         let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
-        let server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
-        let (nics, far) = nics::open(config)?;
-        let capabilities = capabilities::of(config, &nics);
+        let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
+        let Nics { queues, far, filter } = nics::open(config)?;
+        let capabilities = capabilities::of(config, &queues);
         let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
+        let host = match (privileged, &config.nic) {
+            (Some((loader, account)), Nic::Interface(name)) => {
+                hand_over(&loader, &mut server, filter.as_deref())?;
+                privileges::become_user(&account).map_err(DaemonError::Privileges)?;
+                Host::Interface { name: name.clone(), ports: Arc::new(Ports::new(loader.clone())), loader }
+            }
+            _ => Host::Absent,
+        };
         if !Executor::start_monitor() {
             tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
         }
-        // Threads inherit only the capabilities that are kept here.
-        privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
+        privileges::drop_all().and_then(|()| privileges::confine_packet_threads()).map_err(DaemonError::Privileges)?;
         LOG.start_thread().map_err(ServerError::Io)?;
         let shared = SharedConfig {
             loader: loader.clone(),
@@ -99,8 +111,8 @@ impl Daemon {
             start: Instant::now(),
             ended: server.waker(),
         };
-        let steering = nics.first().ok_or_else(threads::no_queue)?.steering();
-        let (workers, receiving) = threads::start(config, &shared, nics)?;
+        let steering = queues.first().ok_or_else(threads::no_queue)?.steering();
+        let (workers, receiving) = threads::start(config, &shared, queues)?;
         let nic_ends = matches!(config.nic, Nic::Pcap { .. });
         let group = WorkerGroup::new(workers, receiving, steering, config.limits);
         let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
@@ -111,7 +123,7 @@ impl Daemon {
             installed.map_err(|source| failed(context, source))?;
         }
         daemon.shared.go.store(true, Relaxed);
-        daemon.server.start(loader, config.limits, capabilities)?;
+        daemon.server.start(loader, config.limits, (config.policy.clone(), host), capabilities)?;
         tracing::info!("listening on {}", config.socket.display());
         Ok(daemon)
     }
@@ -235,6 +247,27 @@ impl Daemon {
             None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
         }
     }
+}
+
+/// The process that keeps privileges while an interface is served, and the account that this one runs as then.
+fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, DaemonError> {
+    if !matches!(config.nic, Nic::Interface(_)) {
+        return Ok(None);
+    }
+    let name = config.user.as_deref();
+    let account = Account::find(name).ok_or_else(|| DaemonError::NoAccount(name.unwrap_or("nobody").to_owned()))?;
+    let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
+    Ok(Some((Arc::new(loader), account)))
+}
+
+/// Hands over to the loader process what needs privileges.
+fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&Filter>) -> Result<(), DaemonError> {
+    server.entrust_files(loader).map_err(DaemonError::Loader)?;
+    if let Some(filter) = filter {
+        loader.take_rules(filter.rule_map()).map_err(DaemonError::Loader)?;
+        filter.delegate(loader.clone());
+    }
+    Ok(())
 }
 
 /// Raises the limit of open files as far as allowed: the memory of a context takes several descriptors.

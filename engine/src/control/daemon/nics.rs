@@ -1,6 +1,8 @@
 //! Opens the NIC of a configuration.
 
-use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode as AttachMode};
+use std::sync::Arc;
+
+use spin_nic::afxdp::{AfXdp, AfXdpConfig, Filter, Mode as AttachMode};
 use spin_nic::frame::CHUNK;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
@@ -18,8 +20,16 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Number of frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
 
-/// A queue for each thread that receives, and the far end of the loopback NIC.
-pub type Nics = (Vec<Box<dyn Queue>>, Option<MemoryQueue>);
+/// A NIC.
+#[derive(Default)]
+pub struct Nics {
+    /// A queue for each thread that receives.
+    pub queues: Vec<Box<dyn Queue>>,
+    /// The far end of the loopback NIC.
+    pub far: Option<MemoryQueue>,
+    /// The XDP program of an interface.
+    pub filter: Option<Arc<Filter>>,
+}
 
 /// Opens the NIC.
 ///
@@ -38,13 +48,16 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
             let settings = AfXdpConfig { frames_per_queue, ..settings };
             let parts = if config.mode == Mode::RunToCompletion { config.cores.len() } else { 1 };
             let parts = AfXdp::open_parts(&settings, parts)?;
-            (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)
+            let filter = parts.first().map(|part| part.filter().clone());
+            Nics { queues: parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), far: None, filter }
         }
         Nic::Loopback => {
             let (near, far) = spin_nic::memory::pair(LOOPBACK_FRAMES)?;
-            (vec![Box::new(near)], Some(far))
+            Nics { queues: vec![Box::new(near)], far: Some(far), filter: None }
         }
-        Nic::Pcap { input, output } => (vec![Box::new(PcapQueue::open(input, output)?)], None),
+        Nic::Pcap { input, output } => {
+            Nics { queues: vec![Box::new(PcapQueue::open(input, output)?)], ..Nics::default() }
+        }
     })
 }
 

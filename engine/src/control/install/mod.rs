@@ -5,3 +5,5 @@
 
 mod abi_check;
 mod prepare;
+
+pub use prepare::granted_match;

@@ -16,6 +16,7 @@ use crate::context::event_ring::EventRing;
 use crate::context::image_error::ImageError;
 use crate::context::loader::Loader;
 use crate::context::{Interpreted, Program};
+use crate::control::policy::grant::Grant;
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
@@ -28,7 +29,7 @@ use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
 use spin_pspin::hpu::{Hpu, Hpus};
 
 impl Prepared {
-    /// Checks the request of user `uid`, and translates the image.
+    /// Checks the request of the administrator `uid`, and translates the image.
     ///
     /// # Errors
     /// See [`InstallError`].
@@ -39,8 +40,23 @@ impl Prepared {
         loader: &Loader,
         limits: &Limits,
     ) -> Result<Self, InstallError> {
+        Self::for_user(install, file, &Grant::Administrator { uid }, loader, limits)
+    }
+
+    /// Checks the request of a user, narrows its rules to what the user may match, and translates the image.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn for_user(
+        install: Install,
+        file: &[u8],
+        grant: &Grant,
+        loader: &Loader,
+        limits: &Limits,
+    ) -> Result<Self, InstallError> {
+        let uid = grant.uid();
         check_texts(&install)?;
-        let match_spec = MatchSpec::parse(&install.rules, install.eom.as_deref())?;
+        let (match_spec, narrowed) = granted_match(&install.rules, install.eom.as_deref(), grant)?;
         let key = key(&install, loader.compat)?;
         let run = run_info(&install, limits, loader)?;
         let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
@@ -58,7 +74,7 @@ impl Prepared {
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
-        let warnings = match_spec.never_holding().chain(interpreted).collect();
+        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).collect();
         let program = Program {
             translation,
             options,
@@ -69,6 +85,21 @@ impl Prepared {
         };
         Ok(Self { handle: None, install, uid, program, hpus, memory, match_spec, key, host, event_ring, run, warnings })
     }
+}
+
+/// Rules and end of message of a request, narrowed to what its user may match; and warnings.
+///
+/// # Errors
+/// The errors of [`MatchSpec::parse`], and [`InstallError::Policy`].
+pub fn granted_match(
+    rules: &[String],
+    eom: Option<&str>,
+    grant: &Grant,
+) -> Result<(MatchSpec, Vec<String>), InstallError> {
+    let admitted = grant.admit(MatchSpec::parse(rules, eom)?);
+    let (spec, warnings) = admitted.map_err(|refusal| InstallError::Policy(refusal.into()))?;
+    spec.check_size()?;
+    Ok((spec, warnings))
 }
 
 /// Requested message key, or the default of the machine that the context is compatible with.

@@ -20,7 +20,9 @@ use super::requests::{Answer, Work};
 use super::shared::Shared;
 use crate::context::nic_memory::NicMemory;
 use crate::context::niceness::lower_priority;
-use crate::install::{HOST_ADDRESS, MatchSpec, Prepared, User};
+use crate::control::install::granted_match;
+use crate::control::policy::grant::Grant;
+use crate::install::{HOST_ADDRESS, Prepared, User};
 
 /// Longest time for a peer to accept more bytes of a reply.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +45,7 @@ struct Installed {
 pub struct Connection {
     stream: UnixStream,
     user: User,
+    grant: Grant,
     shared: Arc<Shared>,
     /// Contexts that were installed over this connection.
     installed: Vec<Installed>,
@@ -57,9 +60,9 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection of `user`, who holds a slot for it.
-    pub const fn new(stream: UnixStream, user: User, shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
-        Self { stream, user, shared, installed: Vec::new(), _slot: slot }
+    /// A connection of a user, who holds a slot for it.
+    pub fn new(stream: UnixStream, grant: Grant, shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
+        Self { stream, user: User(grant.uid()), grant, shared, installed: Vec::new(), _slot: slot }
     }
 
     /// Answers requests until the peer sends no more.
@@ -182,8 +185,9 @@ impl Connection {
             Request::Install(install) => {
                 let persistent = install.persistent;
                 let _slot = self.shared.prepare_slots.take(user.0);
-                let mut prepared = Prepared::new(*install, &blob, user.0, &self.shared.loader, &self.shared.limits)
-                    .map_err(|error| error.to_string())?;
+                let Shared { loader, limits, .. } = &*self.shared;
+                let prepared = Prepared::for_user(*install, &blob, &self.grant, loader, limits);
+                let mut prepared = prepared.map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
                 let Answer::Installed(context) =
@@ -222,7 +226,8 @@ impl Connection {
             Request::SetRules { context, rules, eom } => {
                 // Long rules take milliseconds to check.
                 let slot = self.shared.prepare_slots.take(user.0);
-                let rules = MatchSpec::parse(&rules, eom.as_deref()).map_err(|error| error.to_string())?;
+                let granted = granted_match(&rules, eom.as_deref(), &self.grant);
+                let (rules, _) = granted.map_err(|error| error.to_string())?;
                 drop(slot);
                 self.reply_to(Work::SetRules(context, user, Box::new(rules)))
             }

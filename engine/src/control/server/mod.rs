@@ -32,10 +32,12 @@ use spin_shm::channel as wire;
 
 use crate::context::loader::Loader;
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
+use crate::control::loader_process::client::LoaderProcess;
 use crate::control::metrics;
+use crate::control::policy::Policy;
+use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
-use crate::install::User;
 use crate::settings::Limits;
 use connection::Connection;
 use connection_limit::ConnectionLimit;
@@ -68,7 +70,7 @@ pub struct Server {
     /// Requests that have arrived, in the order of their users' turns.
     waiting: FairQueue<Ticket>,
     /// Files of the sockets, removed on drop.
-    _files: (SocketFile, Option<SocketFile>),
+    files: (SocketFile, Option<SocketFile>),
 }
 
 impl Server {
@@ -83,9 +85,22 @@ impl Server {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
         let control = ControlHandle { tickets: sender, wake: Arc::new(wake) };
-        let _files = (file, metrics_file.flatten());
+        let files = (file, metrics_file.flatten());
         let waiting = FairQueue::default();
-        Ok(Self { listeners: Some((listener, metrics)), control, tickets, waiting, _files })
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, waiting, files })
+    }
+
+    /// Has the loader process remove the files of the sockets.
+    ///
+    /// # Errors
+    /// The loader process has ended.
+    pub fn entrust_files(&mut self, loader: &Arc<LoaderProcess>) -> io::Result<()> {
+        let (control, metrics) = &mut self.files;
+        for file in [control].into_iter().chain(metrics) {
+            loader.remove_at_exit(file.at().clone())?;
+            file.entrust(loader.clone());
+        }
+        Ok(())
     }
 
     /// Starts serving, with threads that have the privileges of this thread.
@@ -96,6 +111,7 @@ impl Server {
         &mut self,
         loader: Arc<Loader>,
         limits: Limits,
+        (policy, host): (Policy, Host),
         capabilities: Capabilities,
     ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
@@ -105,6 +121,8 @@ impl Server {
         let shared = Arc::new(Shared {
             loader,
             limits,
+            policy,
+            host,
             capabilities,
             control,
             connection_limit,
@@ -157,8 +175,8 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let uid = match socket_peercred(&stream) {
-            Ok(peer) => peer.uid.as_raw(),
+        let (uid, gid) = match socket_peercred(&stream) {
+            Ok(peer) => (peer.uid.as_raw(), peer.gid.as_raw()),
             Err(error) => {
                 tracing::debug!("control connection dropped, its user is not known: {error}");
                 continue;
@@ -170,7 +188,8 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };
-        let connection = Connection::new(stream, User(uid), shared.clone(), slot);
+        let grant = shared.policy.grant(uid, gid, &shared.host);
+        let connection = Connection::new(stream, grant, shared.clone(), slot);
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
             tracing::warn!("control connection refused: {error}");
@@ -193,8 +212,9 @@ mod tests {
 
     use spin_abi::control::Request;
 
+    use super::Server;
     use super::requests::{Responder, Ticket, Work};
-    use super::{Server, User};
+    use crate::install::User;
 
     #[test]
     fn requests_are_served_in_turns_of_their_users() {

@@ -9,6 +9,8 @@ use super::payload_limit::PayloadLimit;
 use super::prepare_slots::PrepareSlots;
 use super::requests::ControlHandle;
 use crate::context::loader::Loader;
+use crate::control::policy::Policy;
+use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::settings::Limits;
 
@@ -16,6 +18,8 @@ use crate::settings::Limits;
 pub(super) struct Shared {
     pub(super) loader: Arc<Loader>,
     pub(super) limits: Limits,
+    pub(super) policy: Policy,
+    pub(super) host: Host,
     pub(super) capabilities: Capabilities,
     pub(super) control: ControlHandle,
     pub(super) connection_limit: Arc<ConnectionLimit>,

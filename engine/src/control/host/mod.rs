@@ -1,0 +1,8 @@
+//! What the host's kernel knows, and holds for contexts.
+//!
+//! * `addresses`: addresses of an interface.
+//! * `port_socket`: sockets that hold ports; `owners`: users of sockets.
+
+pub mod addresses;
+pub mod owners;
+pub mod port_socket;

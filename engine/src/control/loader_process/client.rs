@@ -1,0 +1,131 @@
+//! Starting the loader process, and asking it.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use spin_abi::rules::Test;
+use spin_matcher::rule::Transport;
+use spin_nic::{FlowSteering, NicError};
+use spin_shm::channel;
+
+use super::ARGUMENT;
+use super::message::{Reply, Request};
+use crate::control::host::addresses::Addresses;
+use crate::control::host::port_socket::judge;
+use crate::control::socket_file::{RemoveSocket, SocketPath};
+use crate::install::ports::{HoldPort, Port, PortError};
+
+/// The loader process of this spind. It ends when this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct LoaderProcess {
+    /// One request at a time.
+    stream: Mutex<UnixStream>,
+    child: Option<Child>,
+}
+
+impl LoaderProcess {
+    /// Starts it, with the privileges of this process.
+    ///
+    /// # Errors
+    /// The system starts no process.
+    pub fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        // In a group of its own, a terminal's ^C does not end it before spind.
+        command.arg(ARGUMENT).stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).process_group(0);
+        Ok(Self { stream: Mutex::new(ours), child: Some(command.spawn()?) })
+    }
+
+    /// A thread of this process that answers.
+    #[cfg(test)]
+    pub(crate) fn on_thread() -> Self {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        std::thread::spawn(move || super::serve::serve(&theirs));
+        Self { stream: Mutex::new(ours), child: None }
+    }
+
+    fn ask(&self, request: &Request) -> io::Result<(Reply, Option<OwnedFd>)> {
+        self.ask_with(request, None)
+    }
+
+    fn ask_with(&self, request: &Request, fd: Option<BorrowedFd<'_>>) -> io::Result<(Reply, Option<OwnedFd>)> {
+        // After an error in the middle of a message the loader process is gone, which the next request notices.
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |error: channel::ChannelError| io::Error::other(format!("the loader process: {error}"));
+        channel::send(&stream, request, &[], fd).map_err(failed)?;
+        let reply = channel::receive::<Reply>(&stream).map_err(failed)?;
+        let reply = reply.ok_or_else(|| io::Error::other("the loader process has ended"))?;
+        match reply.body {
+            Reply::Refused { errno: Some(errno), .. } => Err(io::Error::from_raw_os_error(errno)),
+            Reply::Refused { reason, .. } => Err(io::Error::other(reason)),
+            body => Ok((body, reply.fd)),
+        }
+    }
+
+    /// Gives it the map of rules of an XDP program. From then on it sets the rules.
+    ///
+    /// # Errors
+    /// The loader process has ended.
+    pub fn take_rules(&self, map: BorrowedFd<'_>) -> io::Result<()> {
+        self.ask_with(&Request::RuleMap, Some(map)).map(drop)
+    }
+
+    /// Reads the addresses of an interface.
+    ///
+    /// # Errors
+    /// The interface is gone, or the loader process has ended.
+    pub fn addresses(&self, interface: &str) -> io::Result<Addresses> {
+        match self.ask(&Request::Addresses { interface: interface.to_owned() })?.0 {
+            Reply::Addresses { mac, ip } => Ok(Addresses { mac, ip }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Has a socket removed when spind has ended, however it ends.
+    ///
+    /// # Errors
+    /// The loader process has ended.
+    pub fn remove_at_exit(&self, socket: SocketPath) -> io::Result<()> {
+        self.ask(&Request::Keep(socket)).map(drop)
+    }
+}
+
+impl FlowSteering for LoaderProcess {
+    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+        let set = self.ask(&Request::SetRules(tests.to_vec()));
+        set.map(drop).map_err(|error| NicError::system("give the XDP program its rules", error))
+    }
+}
+
+impl RemoveSocket for LoaderProcess {
+    fn remove(&self, socket: &SocketPath) -> io::Result<()> {
+        self.ask(&Request::Remove(socket.clone())).map(drop)
+    }
+}
+
+impl HoldPort for LoaderProcess {
+    fn hold(&self, port: Port, uid: u32) -> Result<Option<OwnedFd>, PortError> {
+        let tcp = port.transport == Transport::Tcp;
+        let opened = self.ask(&Request::HoldPort { tcp, number: port.number, uid });
+        judge(port, uid, opened.and_then(|(_, fd)| fd.ok_or_else(unexpected)))
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::other("the loader process gave an unexpected answer")
+}
+
+impl Drop for LoaderProcess {
+    fn drop(&mut self) {
+        // It ends at the end of its input.
+        let stream = self.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+    }
+}

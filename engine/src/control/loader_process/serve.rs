@@ -1,0 +1,77 @@
+//! The loader process.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use spin_abi::rules::Test;
+use spin_matcher::rule::Transport;
+use spin_nic::FlowSteering;
+use spin_nic::afxdp::RuleMap;
+use spin_shm::channel::{self, ChannelError, Message};
+
+use super::message::{Reply, Request};
+use crate::control::host::addresses::{Addresses, addresses};
+use crate::control::host::port_socket;
+use crate::control::socket_file::SocketPath;
+use crate::install::ports::Port;
+
+/// Answers requests until spind has ended. Then removes the sockets that it left.
+///
+/// # Errors
+/// The connection failed.
+pub fn serve(stream: &UnixStream) -> Result<(), ChannelError> {
+    let mut loader = Loader::default();
+    let served = loader.answer_all(stream);
+    for socket in loader.sockets {
+        // Nobody is there to hear of an error.
+        let _ = socket.remove();
+    }
+    served
+}
+
+#[derive(Default)]
+struct Loader {
+    rules: Option<RuleMap>,
+    /// Sockets that spind has.
+    sockets: Vec<SocketPath>,
+}
+
+impl Loader {
+    fn answer_all(&mut self, stream: &UnixStream) -> Result<(), ChannelError> {
+        while let Some(message) = channel::receive::<Request>(stream)? {
+            let (reply, fd) = match self.answer(message) {
+                Ok(answer) => answer,
+                Err(error) => (Reply::Refused { errno: error.raw_os_error(), reason: error.to_string() }, None),
+            };
+            channel::send(stream, &reply, &[], fd.as_ref().map(AsFd::as_fd))?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, message: Message<Request>) -> io::Result<(Reply, Option<OwnedFd>)> {
+        match message.body {
+            Request::RuleMap => self.rules = message.fd.map(RuleMap::new),
+            Request::SetRules(tests) => self.set_rules(&tests)?,
+            Request::HoldPort { tcp, number, uid } => {
+                let transport = if tcp { Transport::Tcp } else { Transport::Udp };
+                return Ok((Reply::Done, Some(port_socket::open(Port { transport, number }, uid)?)));
+            }
+            Request::Addresses { interface } => {
+                let Addresses { mac, ip } = addresses(&interface).map_err(io::Error::other)?;
+                return Ok((Reply::Addresses { mac, ip }, None));
+            }
+            Request::Keep(socket) => self.sockets.push(socket),
+            Request::Remove(socket) => {
+                self.sockets.retain(|other| *other != socket);
+                socket.remove()?;
+            }
+        }
+        Ok((Reply::Done, None))
+    }
+
+    fn set_rules(&self, tests: &[Test]) -> io::Result<()> {
+        let rules = self.rules.as_ref().ok_or_else(|| io::Error::other("no map of rules was given"))?;
+        rules.set_rules(tests).map_err(io::Error::other)
+    }
+}

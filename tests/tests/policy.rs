@@ -1,0 +1,164 @@
+//! spind on an interface for users who do not trust each other: what they may match, and the ports that become theirs.
+
+#[path = "../../nic/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{FAR, LINK, Link, NEAR, TIMEOUT, root, run, within};
+use rustix::process::Signal;
+use spin_tests::{Spind, binary};
+
+/// Ordinary users.
+const ALICE: u32 = 1101;
+const BOB: u32 = 1102;
+
+/// spind in a namespace, with a policy, and programs that all users can run.
+struct Lab {
+    spind: Spind,
+    link: Link,
+}
+
+impl Lab {
+    fn start(policy: &str) -> Self {
+        let link = Link::new(1);
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+        open(folder.path(), 0o755);
+        let at = |name: &str| folder.path().join(name);
+        fs::copy(binary("spinctl"), at("spinctl")).expect("a copy");
+        let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
+        fs::write(at("reply.elf"), image).expect("written");
+        open(&at("reply.elf"), 0o644);
+        fs::write(at("spind.toml"), format!("socket_mode = '0666'\n{policy}")).expect("written");
+        let config = at("spind.toml").display().to_string();
+        let spind = within(&link.near, || Spind::start_in(folder, &["--iface", LINK, "--config", &config]));
+        Self { spind, link }
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        self.spind.socket().parent().expect("a folder").to_owned()
+    }
+
+    /// Runs spinctl as a user. Returns what it printed, or its errors.
+    fn ctl(&self, uid: u32, arguments: &[&str]) -> Result<String, String> {
+        let mut spinctl = Command::new(self.folder().join("spinctl"));
+        spinctl.args(arguments).arg("--socket").arg(self.spind.socket()).uid(uid).gid(uid);
+        let output = spinctl.output().expect("it starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// Installs the reply handler as a user, with a name.
+    fn install(&self, uid: u32, name: &str, rule: &str) -> Result<String, String> {
+        let image = self.folder().join("reply.elf").display().to_string();
+        self.ctl(uid, &["install", &image, "--name", name, "--rule", rule])
+    }
+
+    /// Whether a datagram to this port of the near end is answered with itself.
+    fn answers(&self, port: u16) -> bool {
+        let socket = Link::udp(&self.link.far, &format!("{FAR}:0"));
+        // Silence is expected only after another port has answered: the answer would be there at once.
+        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+        socket.send_to(b"hello", (NEAR, port)).expect("sent");
+        socket.recv(&mut [0; 16]).is_ok_and(|len| len == 5)
+    }
+}
+
+#[test]
+fn a_user_gets_unprivileged_ports_of_the_host_and_nobody_else_has_them() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start("");
+    lab.install(ALICE, "echo", "udp dport 9999").expect("by default");
+    assert!(lab.answers(9999));
+    let listed = lab.ctl(0, &["list"]).expect("root may");
+    assert!(listed.contains(&format!("udp dport 9999 and ip dst {NEAR}")), "{listed}");
+    let held = run(&format!("ip netns exec {} ss -Hlune sport = :9999", lab.link.near));
+    assert!(held.contains(&format!("uid:{ALICE}")), "{held}");
+    let refused = lab.install(BOB, "echo", "udp dport 9999").expect_err("taken");
+    assert!(refused.contains(&format!("UDP port 9999 is taken by a context of user {ALICE}")), "{refused}");
+    lab.install(ALICE, "again", "udp dport 9999").expect("a user's contexts may share a port");
+    for name in ["echo", "again"] {
+        lab.ctl(ALICE, &["rm", name]).expect("the user's own");
+    }
+    let free = || within(&lab.link.near, || UdpSocket::bind("0.0.0.0:9999")).is_ok();
+    let deadline = Instant::now() + TIMEOUT;
+    while !free() {
+        assert!(Instant::now() < deadline, "the port is not free");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    lab.install(BOB, "echo", "udp dport 9999").expect("free again");
+}
+
+#[test]
+fn other_rules_are_refused_with_the_line_of_the_policy() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start("");
+    let other_address = format!("udp dport 9999 and ip dst {FAR}");
+    for rule in ["any", "icmp echo", "udp dport 53", "udp dport 40000", "ip[9:1] = 17 and l4[2:2] = 9999"] {
+        let refused = lab.install(ALICE, "greedy", rule).expect_err(rule);
+        assert!(refused.contains("policy.ports (unprivileged)"), "{refused}");
+        assert!(refused.contains(&format!("[policy.user.{ALICE}]")), "{refused}");
+        lab.install(0, "root", rule).expect("root may match everything");
+        lab.ctl(0, &["rm", "root"]).expect("root's own");
+    }
+    let refused = lab.install(ALICE, "greedy", &other_address).expect_err("another host's");
+    assert!(refused.contains("no packet for an address of this host"), "{refused}");
+    let socket = Link::udp(&lab.link.near, &format!("{NEAR}:9990"));
+    let refused = lab.install(ALICE, "thief", "udp dport 9990").expect_err("root has a socket there");
+    assert!(refused.contains("UDP port 9990 is in use by a socket of user 0"), "{refused}");
+    drop(socket);
+    lab.install(ALICE, "echo", "udp dport 9990").expect("free");
+}
+
+#[test]
+fn an_administrator_opens_ports_and_rules_to_users() {
+    if !root() {
+        return;
+    }
+    let policy = format!(
+        "[policy]\nports = ['udp 53']\n[policy.user.{ALICE}]\nrules = ['icmp echo', 'udp dport 7000-7999']\n\
+         [policy.group.{BOB}]\nports = ['unprivileged', 'tcp 80']\n"
+    );
+    let lab = Lab::start(&policy);
+    lab.install(ALICE, "dns", "udp dport 53").expect("opened to all");
+    assert!(lab.answers(53));
+    lab.install(ALICE, "ping", "icmp echo").expect("opened to the user");
+    lab.install(ALICE, "all", "any").expect("narrowed");
+    let listed = lab.ctl(ALICE, &["list"]).expect("anybody may");
+    assert!(listed.contains("udp dport 7000-7999"), "{listed}");
+    assert!(lab.answers(7777) && !lab.answers(9999), "the rule was narrowed");
+    let refused = lab.install(ALICE, "echo", "udp dport 9999").expect_err("closed to all");
+    assert!(refused.contains("policy.ports (udp 53)"), "{refused}");
+    lab.install(BOB, "web", "tcp dport 80").expect("opened to the group");
+    lab.install(BOB, "echo", "udp dport 9999").expect("opened to the group");
+    let refused = lab.install(BOB, "dns", "udp dport 53").expect_err("the group has ports of its own");
+    assert!(refused.contains(&format!("policy.group.{BOB}.ports (unprivileged, tcp 80)")), "{refused}");
+}
+
+#[test]
+fn nothing_stays_behind_a_killed_spind() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start("");
+    lab.install(ALICE, "echo", "udp dport 9999").expect("by default");
+    let socket = lab.spind.socket();
+    lab.spind.signal(Signal::KILL);
+    let deadline = Instant::now() + TIMEOUT;
+    let gone = || !socket.exists() && within(&lab.link.near, || UdpSocket::bind("0.0.0.0:9999")).is_ok();
+    while !gone() {
+        assert!(Instant::now() < deadline, "the control socket or the port is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

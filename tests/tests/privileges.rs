@@ -1,0 +1,163 @@
+//! What the threads of spind's two processes could do if an attacker ran code in them: docs/users.md has the table.
+#![cfg(target_arch = "x86_64")]
+
+#[path = "../../nic/tests/common/mod.rs"]
+mod common;
+
+use std::ffi::c_long;
+use std::fs;
+
+use common::{LINK, Link, NEAR, root, within};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use spin_tests::Spind;
+
+/// Capabilities of the loader process: CAP_CHOWN (0), CAP_NET_BIND_SERVICE (10), CAP_BPF (39), linux/capability.h.
+const LOADER: u64 = 1 | 1 << 10 | 1 << 39;
+
+/// The ids of a process's threads.
+fn threads(process: u32) -> Vec<i32> {
+    let folder = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The loader process of a spind: its only child.
+fn loader_of(spind: u32) -> u32 {
+    let children = |thread: i32| fs::read_to_string(format!("/proc/{spind}/task/{thread}/children")).expect("it runs");
+    let children: Vec<String> = threads(spind).into_iter().map(children).collect();
+    let ids: Vec<u32> =
+        children.iter().flat_map(|text| text.split_whitespace()).map(|id| id.parse().expect("ids")).collect();
+    assert_eq!(ids.len(), 1, "{children:?}");
+    ids[0]
+}
+
+/// A line of /proc/PID/task/TID/status (proc_pid_status(5)), after its name.
+fn status(thread: i32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("{name} in {status}")).trim().to_owned()
+}
+
+fn capabilities(thread: i32) -> [u64; 4] {
+    ["CapPrm", "CapEff", "CapInh", "CapAmb"]
+        .map(|name| u64::from_str_radix(&status(thread, name), 16).expect("hexadecimal"))
+}
+
+/// spind on an interface, with two packet threads and metrics.
+fn start(link: &Link) -> Spind {
+    within(&link.near, || Spind::start(&["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")]))
+}
+
+#[test]
+fn each_thread_has_the_identity_and_capabilities_of_the_table() {
+    if !root() {
+        return;
+    }
+    let link = Link::new(2);
+    let spind = start(&link);
+    let loader = loader_of(spind.pid());
+    let own = threads(spind.pid());
+    assert!(own.len() >= 6, "main, monitor, log, two packet threads, control: {own:?}");
+    for thread in own {
+        let name = status(thread, "Name");
+        let uids = status(thread, "Uid");
+        assert!(uids.split_whitespace().all(|uid| uid != "0") && status(thread, "Groups").is_empty(), "{name}: {uids}");
+        assert_eq!(capabilities(thread), [0; 4], "{name}");
+        assert_eq!([status(thread, "NoNewPrivs"), status(thread, "Seccomp")], ["1", "2"], "{name}");
+    }
+    for thread in threads(loader) {
+        assert_eq!(capabilities(thread), [LOADER, LOADER, 0, 0]);
+        assert_eq!([status(thread, "NoNewPrivs"), status(thread, "Seccomp")], ["1", "2"]);
+    }
+}
+
+/// System calls of an attacker, with their arguments. `text` is the address of [`PATH`] in the process, where these matter.
+fn attempts(text: u64) -> [(&'static str, c_long, [u64; 3]); 7] {
+    let at = libc::AT_FDCWD as u64;
+    [
+        ("execve", libc::SYS_execve, [text, 0, 0]),
+        ("execveat", libc::SYS_execveat, [at, text, 0]),
+        ("open", libc::SYS_openat, [at, text, 0]),
+        ("ptrace", libc::SYS_ptrace, [libc::PTRACE_TRACEME.into(), 0, 0]),
+        ("clone3", libc::SYS_clone3, [text, 88, 0]),
+        // BPF_MAP_CREATE
+        ("bpf", libc::SYS_bpf, [0, text, 72]),
+        ("socket", libc::SYS_socket, [libc::AF_INET as u64, libc::SOCK_STREAM as u64, 0]),
+    ]
+}
+
+/// A file that only root may read, and that exists.
+const PATH: &[u8; 16] = b"/etc/shadow\0\0\0\0\0";
+
+/// Runs the attempts in a thread that is stopped. Returns the results by name.
+fn attack(thread: i32, syscall_at: u64) -> Vec<(&'static str, i64)> {
+    let thread = Pid::from_raw(thread);
+    ptrace::attach(thread).expect("root may");
+    waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+    let saved = ptrace::getregs(thread).expect("registers");
+    // Below the red zone of the System V ABI.
+    let text = (saved.rsp - 1024) & !15;
+    for (index, word) in PATH.chunks(8).enumerate() {
+        let word = i64::from_ne_bytes(word.try_into().expect("8 bytes"));
+        ptrace::write(thread, (text + 8 * index as u64) as *mut _, word).expect("its stack");
+    }
+    let results = attempts(text).map(|(name, number, [first, second, third])| {
+        let mut registers = saved;
+        (registers.rip, registers.rax, registers.orig_rax) = (syscall_at, number as u64, u64::MAX);
+        (registers.rdi, registers.rsi, registers.rdx) = (first, second, third);
+        (registers.r10, registers.r8) = (0, 0);
+        ptrace::setregs(thread, registers).expect("registers");
+        ptrace::step(thread, None).expect("it runs");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+        (name, ptrace::getregs(thread).expect("registers").rax as i64)
+    });
+    ptrace::setregs(thread, saved).expect("registers");
+    ptrace::detach(thread, None).expect("it continues");
+    results.to_vec()
+}
+
+/// The address of a system call instruction in a process: its first thread waits in one.
+fn syscall_instruction(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/syscall")).expect("it runs");
+    // Number, six arguments, stack pointer, program counter (proc_pid_syscall(5)).
+    let counter = text.split_whitespace().nth(8).unwrap_or_else(|| panic!("not in a system call: {text}"));
+    u64::from_str_radix(counter.trim_start_matches("0x"), 16).expect("hexadecimal") - 2
+}
+
+#[test]
+fn code_run_in_any_thread_gets_nothing() {
+    if !root() {
+        return;
+    }
+    let link = Link::new(2);
+    let mut spind = start(&link);
+    let refused = |errno: Errno| -i64::from(errno as i32);
+    let instruction = syscall_instruction(spind.pid());
+    for thread in threads(spind.pid()) {
+        let name = status(thread, "Name");
+        for (attempt, result) in attack(thread, instruction) {
+            let expected = match attempt {
+                "open" => refused(Errno::EACCES),
+                "clone3" => refused(Errno::ENOSYS),
+                _ => refused(Errno::EPERM),
+            };
+            assert_eq!(result, expected, "{attempt} in {name}");
+        }
+    }
+    let loader = loader_of(spind.pid());
+    let instruction = syscall_instruction(loader);
+    for thread in threads(loader) {
+        // Sockets and BPF maps are what it is for.
+        for (attempt, result) in
+            attack(thread, instruction).into_iter().filter(|(name, _)| !["bpf", "socket"].contains(name))
+        {
+            assert_eq!(result, refused(Errno::EPERM), "{attempt} in the loader process");
+        }
+    }
+    // Both are unharmed.
+    spind.ctl_ok(&["list"]);
+    spind.signal(rustix::process::Signal::TERM);
+    assert!(spind.wait().0);
+}
