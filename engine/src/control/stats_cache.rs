@@ -178,6 +178,6 @@ mod tests {
         let shown = ContextInfo { context: 3, uid: 7, hidden: true, run, counters, ..ContextInfo::default() };
         assert_eq!(seen(8), shown);
         let roots = ContextInfo { uid: 0, ..context.clone() };
-        assert!(seen_by(User(0), &[roots.clone()])[0].own && seen_by(User(7), &[roots])[0].hidden);
+        assert!(seen_by(User(0), std::slice::from_ref(&roots))[0].own && seen_by(User(7), &[roots])[0].hidden);
     }
 }

@@ -143,7 +143,7 @@ impl Daemon {
     fn carry_out(&mut self) -> Result<(), DaemonError> {
         while !self.shared.stop.load(Relaxed) && !self.group.has_ended() {
             // Take a bounded number at a time, so that the end is noticed however many requests wait.
-            let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(REQUEST_BATCH).collect();
+            let tickets: Vec<_> = std::iter::from_fn(|| self.server.next_ticket()).take(REQUEST_BATCH).collect();
             if tickets.is_empty() && self.replaying.is_none() && self.replays.is_empty() {
                 let longest = self.stats.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
                 self.server.wait(longest).map_err(DaemonError::Wait)?;

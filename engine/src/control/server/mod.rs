@@ -140,7 +140,7 @@ impl Server {
     /// The next request, if there is one. Users take turns. Each connection waits for the answer before its next request, so the queue
     /// is short.
     #[must_use]
-    pub fn next(&mut self) -> Option<Ticket> {
+    pub fn next_ticket(&mut self) -> Option<Ticket> {
         self.tickets.try_iter().for_each(|ticket| self.waiting.push(ticket.user.0, ticket));
         self.waiting.pop()
     }
@@ -225,7 +225,7 @@ mod tests {
             let ticket = Ticket { user: User(user), work: Work::Request(Request::List, User(user)), reply };
             server.control.tickets.send(ticket).expect("the server is there");
         }
-        let served: Vec<_> = std::iter::from_fn(|| server.next()).map(|ticket| ticket.user.0).collect();
+        let served: Vec<_> = std::iter::from_fn(|| server.next_ticket()).map(|ticket| ticket.user.0).collect();
         assert_eq!(served, [7, 8, 0, 7, 8, 7, 7]);
     }
 }
