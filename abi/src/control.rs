@@ -240,6 +240,8 @@ pub enum Request {
     },
     /// List contexts. An ordinary user sees only a part of other users' contexts: see [`ContextInfo::hidden`].
     List,
+    /// Read the bills of users: the memory of their contexts and requests. Root sees all, others their own.
+    Users,
     /// Read all counters. Contexts of other users are shown as by `List`.
     Stats,
     /// Read the capabilities of spind and its machine.
@@ -369,10 +371,96 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// Kind of memory on a [`Bill`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BillKind {
+    /// Shared memory of contexts, and of those that are gone while an application has it.
+    HostMemory,
+    /// NIC memory of contexts: stacks, packet windows, scratchpads, handler memory, and page tables of its mappings.
+    ContextMemory,
+    /// Handler images.
+    Images,
+    /// Machine code, in full to each user who has some.
+    Translations,
+    /// Payload of requests under way.
+    Requests,
+}
+
+impl fmt::Display for BillKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HostMemory => "host memory",
+            Self::ContextMemory => "memory of a context",
+            Self::Images => "an image",
+            Self::Translations => "machine code",
+            Self::Requests => "a request",
+        })
+    }
+}
+
+/// Bytes that a user's contexts and requests may take at most, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bill {
+    /// [`BillKind::HostMemory`].
+    pub host_memory: u64,
+    /// [`BillKind::ContextMemory`].
+    pub context_memory: u64,
+    /// [`BillKind::Images`].
+    pub images: u64,
+    /// [`BillKind::Translations`].
+    pub translations: u64,
+    /// [`BillKind::Requests`].
+    pub requests: u64,
+}
+
+impl Bill {
+    /// The bytes of a kind.
+    pub fn of(&mut self, kind: BillKind) -> &mut u64 {
+        match kind {
+            BillKind::HostMemory => &mut self.host_memory,
+            BillKind::ContextMemory => &mut self.context_memory,
+            BillKind::Images => &mut self.images,
+            BillKind::Translations => &mut self.translations,
+            BillKind::Requests => &mut self.requests,
+        }
+    }
+
+    /// All bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { host_memory, context_memory, images, translations, requests } = self;
+        host_memory + context_memory + images + translations + requests
+    }
+}
+
+/// A user's bill.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// The user.
+    pub uid: u32,
+    /// What the user's contexts and requests take.
+    pub bill: Bill,
+    /// Limit of the user in bytes. `None`: none but that of all users.
+    pub limit: Option<u64>,
+}
+
+/// The bills of users.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Users {
+    /// Bills of users, by uid: of all for root, else of the user who asks.
+    pub users: Vec<UserInfo>,
+    /// Limit of all users together in bytes. `None`: none.
+    pub limit: Option<u64>,
+    /// Bytes that spind itself took before it served users.
+    pub own: u64,
+}
+
 /// Reply of spind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
+    /// Bills of users.
+    Users(Users),
     /// Context installed. The descriptor of its host memory is attached, if it has any.
     Installed {
         /// Id of the context.

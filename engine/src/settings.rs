@@ -65,11 +65,30 @@ pub struct Limits {
     pub instruction_limit: Option<u64>,
     /// Concurrent control connections of one user.
     pub connections: usize,
+    /// Bytes that contexts and requests of all users may take. `None`: three quarters of what spind may take.
+    #[serde(deserialize_with = "some_size")]
+    pub memory: Option<u64>,
+    /// Bytes that those of one user other than root may take. `None`: half of that.
+    #[serde(deserialize_with = "some_size")]
+    pub user_memory: Option<u64>,
+}
+
+/// A size, which the configuration may leave out.
+fn some_size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(deserializer).map(Some)
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { contexts: 64, host_mem: 64 << 20, watchdog_us: 10_000, instruction_limit: None, connections: 32 }
+        Self {
+            contexts: 64,
+            host_mem: 64 << 20,
+            watchdog_us: 10_000,
+            instruction_limit: None,
+            connections: 32,
+            memory: None,
+            user_memory: None,
+        }
     }
 }
 

@@ -75,9 +75,18 @@ impl Spind {
     /// When spind does not listen in time.
     #[must_use]
     pub fn start_for_all_users(arguments: &[&str]) -> Self {
+        Self::start_configured("", arguments)
+    }
+
+    /// Starts spind for all users of the host, with more lines of configuration.
+    ///
+    /// # Panics
+    /// When spind does not listen in time.
+    #[must_use]
+    pub fn start_configured(lines: &str, arguments: &[&str]) -> Self {
         let folder = users::open_folder();
         let config = folder.path().join("all-users.toml");
-        std::fs::write(&config, "socket_mode = '0666'\n").expect("a temporary folder takes files");
+        std::fs::write(&config, format!("socket_mode = '0666'\n{lines}")).expect("a temporary folder takes files");
         let config = config.to_str().expect("temporary paths are UTF-8").to_owned();
         Self::start_in(folder, &[&["--config", &config], arguments].concat())
     }

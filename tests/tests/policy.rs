@@ -7,7 +7,6 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -28,17 +27,13 @@ struct Lab {
 impl Lab {
     fn start(policy: &str) -> Self {
         let link = Link::new(1);
-        let folder = tempfile::tempdir().expect("a folder");
-        let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
-        open(folder.path(), 0o755);
-        let at = |name: &str| folder.path().join(name);
+        let spind = within(&link.near, || Spind::start_configured(policy, &["--iface", LINK]));
+        let at = |name: &str| spind.socket().with_file_name(name);
+        // The folder of the programs may not be open to all users.
         fs::copy(binary("spinctl"), at("spinctl")).expect("a copy");
         let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
         fs::write(at("reply.elf"), image).expect("written");
-        open(&at("reply.elf"), 0o644);
-        fs::write(at("spind.toml"), format!("socket_mode = '0666'\n{policy}")).expect("written");
-        let config = at("spind.toml").display().to_string();
-        let spind = within(&link.near, || Spind::start_in(folder, &["--iface", LINK, "--config", &config]));
+        fs::set_permissions(at("reply.elf"), fs::Permissions::from_mode(0o644)).expect("chmod");
         Self { spind, link }
     }
 

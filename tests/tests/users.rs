@@ -2,6 +2,8 @@
 
 #[path = "users/audit.rs"]
 mod audit;
+#[path = "users/bill.rs"]
+mod bill;
 #[path = "users/client.rs"]
 mod client;
 #[path = "users/connections.rs"]

@@ -45,12 +45,18 @@ pub struct EventRing {
 }
 
 impl EventRing {
+    /// Bytes of the memory of `pages` pages.
+    #[must_use]
+    pub fn bytes(pages: u32) -> u64 {
+        u64::from(pages) * PAGE
+    }
+
     /// Memory of `pages` pages: one for each possible thread.
     ///
     /// # Errors
     /// See [`RegionError`].
     pub fn create(pages: u32) -> Result<Arc<Region>, RegionError> {
-        Region::create(u64::from(pages) * PAGE).map(Arc::new)
+        Region::create(Self::bytes(pages)).map(Arc::new)
     }
 
     /// The event ring of a thread on page `number`. Events may wait for further ones for up to `doorbell_delay`.

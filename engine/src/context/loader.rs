@@ -11,6 +11,7 @@ use spin_abi::map::Machine;
 
 use crate::context::FileId;
 use crate::context::image_error::ImageError;
+use crate::install::ledger::Ledger;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
@@ -28,20 +29,28 @@ pub struct Loader {
     /// Images by user and file. Each one lives as long as a context uses it.
     images: Known<(u32, FileId), LoadedImage>,
     translations: Translations,
+    /// The memory that each user takes.
+    pub ledger: Arc<Ledger>,
 }
 
 impl Loader {
     /// A loader that has loaded nothing.
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
-        let compat = Compat::default();
-        Self { machine, engine, compat, images: Known::default(), translations: Translations::default() }
+        let (compat, images, translations, ledger) = Default::default();
+        Self { machine, engine, compat, images, translations, ledger }
     }
 
     /// Sets the default message rules.
     #[must_use]
     pub fn with_compat(self, compat: Compat) -> Self {
         Self { compat, ..self }
+    }
+
+    /// Limits the memory that users take.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Arc<Ledger>) -> Self {
+        Self { ledger, ..self }
     }
 
     /// Loads the image in `file` for user `uid`. An image that is in use is shared, with its memory.

@@ -29,6 +29,7 @@ use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::Stage;
 
 use crate::context::event_ring::EventRing;
+use crate::install::ledger::Charge;
 use crate::install::ports::PortLease;
 use crate::sched::stall_credit::StallCredit;
 
@@ -210,6 +211,8 @@ pub struct Context {
     pub event_ring: EventRing,
     /// Faults and output of its handlers.
     pub log: ContextLog,
+    /// Its memory on its user's bill.
+    pub charges: Arc<[Arc<Charge>]>,
 }
 
 impl Context {

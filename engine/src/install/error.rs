@@ -8,6 +8,7 @@ use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
 use spin_shm::RegionError;
 
+use super::ledger::OverBudget;
 use crate::context::image_error::ImageError;
 
 /// Maximum length of a context's name, in bytes.
@@ -131,6 +132,9 @@ pub enum InstallError {
     /// The context has no host memory.
     #[error("context {0} has no host memory")]
     NoHostMemory(u32),
+    /// The user's memory, or that of all users, is used up.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// The policy does not allow the rules.
     #[error("{0}")]
     Policy(Box<dyn std::error::Error + Send + Sync>),

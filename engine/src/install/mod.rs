@@ -5,10 +5,12 @@
 //! * `match_spec`: the packets that a context gets.
 //! * `ports`: ports that contexts take.
 //! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
+//! * `ledger`: the memory that each user takes.
 //! * `link`: attaching, changing and detaching contexts of a worker, between two polls.
 
 pub(crate) mod error;
 mod handle;
+pub mod ledger;
 mod link;
 pub(crate) mod match_spec;
 pub mod ports;

@@ -7,6 +7,7 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
+use super::ledger::Charge;
 use super::match_spec::MatchSpec;
 use crate::context::Program;
 use crate::context::nic_memory::NicMemory;
@@ -30,6 +31,8 @@ pub struct Prepared {
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) event_ring: Arc<Region>,
     pub(crate) run: RunInfo,
+    /// Its memory on the user's bill.
+    pub(crate) charges: Arc<[Arc<Charge>]>,
     /// What the user should know.
     pub(crate) warnings: Vec<String>,
 }
@@ -57,6 +60,7 @@ impl Prepared {
             host: self.host.clone(),
             event_ring: self.event_ring.clone(),
             run: self.run,
+            charges: self.charges.clone(),
             warnings: Vec::new(),
         }
     }

@@ -22,9 +22,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
-pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
+pub use spin_abi::control::{Bill, Checks, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{
-    ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo,
+    ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo, UserInfo, Users,
 };
 use spin_abi::control::{Reply, Request};
 pub use spin_abi::counters::{Counter, nic_meaning};
@@ -181,6 +181,17 @@ impl Client {
     pub fn contexts(&mut self) -> Result<Vec<ContextInfo>, Error> {
         match self.call(&Request::List, &[])?.0 {
             Reply::Contexts { contexts } => Ok(contexts),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Reads the bills of users: of all for root, else of this one.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn users(&mut self) -> Result<Users, Error> {
+        match self.call(&Request::Users, &[])?.0 {
+            Reply::Users(users) => Ok(users),
             other => Err(unexpected(&other)),
         }
     }

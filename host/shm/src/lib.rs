@@ -15,4 +15,4 @@ mod fds;
 mod region;
 
 pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, take_no_fds, unread};
-pub use region::{MAX_LEN, OutOfBounds, Region, RegionError};
+pub use region::{Held, MAX_LEN, OutOfBounds, Region, RegionError};

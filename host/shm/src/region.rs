@@ -25,7 +25,14 @@ pub struct Region {
     start: NonNull<u8>,
     len: usize,
     fd: OwnedFd,
+    /// Dropped when the memory is freed.
+    _held: Option<Box<dyn Held>>,
 }
+
+/// Something that a region holds while its memory exists.
+pub trait Held: Send + Sync + core::fmt::Debug {}
+
+impl<T: Send + Sync + core::fmt::Debug> Held for T {}
 
 // SAFETY: the region owns the mapping until it is dropped, on any thread, and the mapping is not thread-local.
 unsafe impl Send for Region {}
@@ -93,6 +100,16 @@ impl Region {
         Self::from_fd(fd, len)
     }
 
+    /// Creates a region that holds something until its memory is freed.
+    ///
+    /// # Errors
+    /// Those of [`Region::create`].
+    pub fn create_with(len: u64, held: Box<dyn Held>) -> Result<Self, RegionError> {
+        let mut region = Self::create(len)?;
+        region._held = Some(held);
+        Ok(region)
+    }
+
     /// Maps the region behind `fd`, which has `len` bytes.
     ///
     /// # Errors
@@ -116,7 +133,7 @@ impl Region {
         };
         let start = start.map_err(failed("map shared memory"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(Errno::NOMEM))?;
-        Ok(Self { start, len: size, fd })
+        Ok(Self { start, len: size, fd, _held: None })
     }
 
     /// Returns the length in bytes, 1 to [`MAX_LEN`].

@@ -20,11 +20,14 @@ pub struct Args {
 pub enum Command {
     /// Install a handler image as an execution context that stays until removed.
     Install(Box<InstallArgs>),
-    /// List contexts in order of priority.
+    /// List contexts in order of priority, or the memory that users take.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+        /// List users instead: what their contexts and requests take at most, in bytes. Root sees all users, others themselves.
+        #[arg(long)]
+        users: bool,
     },
     /// Show counters of engine, NIC and contexts, and the latest faults.
     Stats {

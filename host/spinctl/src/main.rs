@@ -67,7 +67,8 @@ fn run(args: &Args) -> Result<(), Error> {
             context.warnings.iter().for_each(|warning| eprintln!("spinctl: {warning}"));
             warn_of_others(&mut spind, context.id);
         }
-        Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
+        Command::List { json, users: true } => show::users(&mut stdout().lock(), &spind.users()?, *json)?,
+        Command::List { json, users: false } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
         Command::Stats { json: true, .. } => show::as_json(&mut stdout().lock(), &spind.stats()?)?,
         Command::Stats { explain, .. } => show::stats(&mut stdout().lock(), &spind.stats()?, *explain)?,
         Command::Capabilities { json } => {

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use libspin::{
-    Abi, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, nic_meaning,
+    Abi, Bill, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, UserInfo, Users,
+    nic_meaning,
 };
 use serde::Serialize;
 
@@ -49,6 +50,35 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
         }
     }
     Ok(())
+}
+
+/// Prints the output of `list --users`.
+pub fn users(out: &mut impl Write, users: &Users, json: bool) -> io::Result<()> {
+    if json {
+        return as_json(out, &users);
+    }
+    let columns = ["HOST MEMORY", "CONTEXTS", "IMAGES", "MACHINE CODE", "REQUESTS", "SUM", "LIMIT"];
+    write!(out, "{:>10}", "UID")?;
+    columns.iter().try_for_each(|column| write!(out, "  {column:>12}"))?;
+    writeln!(out)?;
+    for UserInfo { uid, bill, limit } in &users.users {
+        let Bill { host_memory, context_memory, images, translations, requests } = *bill;
+        write!(out, "{uid:>10}")?;
+        let bytes = [host_memory, context_memory, images, translations, requests, bill.total()];
+        bytes.iter().try_for_each(|bytes| write!(out, "  {bytes:>12}"))?;
+        writeln!(out, "  {:>12}", limit_text(*limit))?;
+    }
+    let sum: u64 = users.users.iter().map(|user| user.bill.total()).sum();
+    writeln!(
+        out,
+        "these users: {sum} bytes; all users: at most {}; spind itself: {}",
+        limit_text(users.limit),
+        users.own
+    )
+}
+
+fn limit_text(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
 }
 
 /// Prints the output of `stats`.

@@ -40,6 +40,7 @@ requests! {
         Request::Install(_) => Owner: Request::Install(Box::new(Install { replaces: Some(context), ..secret() })),
         Request::Remove { .. } => Owner: Request::Remove { context },
         Request::List => Everyone: Request::List,
+        Request::Users => Everyone: Request::Users,
         Request::Stats => Everyone: Request::Stats,
         Request::Capabilities => Everyone: Request::Capabilities,
         Request::MapHost { .. } => Owner: Request::MapHost { context, address: 0x4000 },

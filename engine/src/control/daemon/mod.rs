@@ -22,6 +22,7 @@ use crate::context::loader::Loader;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::config::{Config, Nic, StaticContext};
+use crate::control::host::memory;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
 use crate::control::policy::host::Host;
@@ -30,8 +31,10 @@ use crate::control::replay::Replay;
 use crate::control::server::{Answer, FairQueue, Responder, Server, ServerError, Ticket, Work};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
+use crate::install::ledger::Ledger;
 use crate::install::ports::Ports;
 use crate::install::{InstallError, Prepared, User};
+use crate::settings::Limits;
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
@@ -80,7 +83,8 @@ impl Daemon {
         }
         raise_descriptors();
         let privileged = privileged(config)?;
-        let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
+        let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
+        let loader = Arc::new(loader.with_ledger(Arc::new(ledger(&config.limits))));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
         let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
@@ -258,6 +262,12 @@ fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, 
     let account = Account::find(name).ok_or_else(|| DaemonError::NoAccount(name.unwrap_or("nobody").to_owned()))?;
     let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
     Ok(Some((Arc::new(loader), account)))
+}
+
+/// The limits of users' memory.
+fn ledger(limits: &Limits) -> Ledger {
+    let total = limits.memory.unwrap_or_else(|| memory::limit() / 4 * 3);
+    Ledger::new(total, limits.user_memory.unwrap_or(total / 2))
 }
 
 /// Hands over to the loader process what needs privileges.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use spin_abi::control::{Reply, Request};
+use spin_abi::control::{Bill, BillKind, Reply, Request, UserInfo, Users};
 use spin_abi::printable::printable;
 use spin_shm::Region;
 use spin_shm::channel as wire;
@@ -114,8 +114,16 @@ impl Connection {
             let handled = match allowed {
                 Ok(()) => {
                     let _permit = shared.payload_limit.take(self.user.0, begun.blob);
-                    let (request, blob) = begun.whole()?;
-                    self.handle(request, blob)
+                    match shared.loader.ledger.charge(self.user.0, BillKind::Requests, begun.blob.into()) {
+                        Ok(_charge) => {
+                            let (request, blob) = begun.whole()?;
+                            self.handle(request, blob)
+                        }
+                        Err(refusal) => {
+                            begun.skip()?;
+                            Err(refusal.to_string())
+                        }
+                    }
                 }
                 Err(refusal) => {
                     begun.skip()?;
@@ -185,7 +193,11 @@ impl Connection {
             Request::Install(install) => {
                 let persistent = install.persistent;
                 let _slot = self.shared.prepare_slots.take(user.0);
-                let Shared { loader, limits, .. } = &*self.shared;
+                let Shared { loader, limits, shared_memory, .. } = &*self.shared;
+                if install.host_mem > 0 && shared_memory.keeps(user.0) {
+                    // The user may have closed some since, and then is not charged for it.
+                    shared_memory.sweep();
+                }
                 let prepared = Prepared::for_user(*install, &blob, &self.grant, loader, limits);
                 let mut prepared = prepared.map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
@@ -219,6 +231,7 @@ impl Connection {
                 self.installed.retain(|installed| installed.context != context);
                 Ok(removed)
             }
+            Request::Users => Ok((Reply::Users(self.users()), Vec::new(), None)),
             // Capabilities never change, so no request to the control thread is needed.
             Request::Capabilities => {
                 Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
@@ -234,6 +247,15 @@ impl Connection {
             Request::Replay => self.reply_to(Work::Replay(blob)),
             other => self.reply_to(Work::Request(other, user)),
         }
+    }
+
+    /// The bills that the user may see.
+    fn users(&self) -> Users {
+        let Shared { loader, own, .. } = &*self.shared;
+        let [total, each] = loader.ledger.limits().map(|limit| Some(limit).filter(|&limit| limit < u64::MAX));
+        let seen = |(uid, _): &(u32, Bill)| self.user.may_change(*uid);
+        let user = |(uid, bill)| UserInfo { uid, bill, limit: each.filter(|_| uid != 0) };
+        Users { users: loader.ledger.bills().into_iter().filter(seen).map(user).collect(), limit: total, own: *own }
     }
 
     /// The NIC memory of a context that was installed over this connection.

@@ -32,6 +32,7 @@ use spin_shm::channel as wire;
 
 use crate::context::loader::Loader;
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
+use crate::control::host::memory;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::metrics;
 use crate::control::policy::Policy;
@@ -121,6 +122,7 @@ impl Server {
         let shared = Arc::new(Shared {
             loader,
             limits,
+            own: memory::resident(),
             policy,
             host,
             capabilities,

@@ -18,6 +18,8 @@ use crate::settings::Limits;
 pub(super) struct Shared {
     pub(super) loader: Arc<Loader>,
     pub(super) limits: Limits,
+    /// Bytes of resident memory before requests are served.
+    pub(super) own: u64,
     pub(super) policy: Policy,
     pub(super) host: Host,
     pub(super) capabilities: Capabilities,
