@@ -10,7 +10,7 @@
 pub enum Verdict {
     /// The packet is done. From a header handler: continue normally.
     Success = 0,
-    /// The kernel gets the message, or the payload handler's packet, unchanged, as without handlers.
+    /// The kernel gets the message, or the payload handler's packet, with what handlers wrote to it in L2.
     Proceed = 1,
     /// Run the payload handlers.
     ProcessData = 2,

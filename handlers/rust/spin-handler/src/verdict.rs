@@ -9,7 +9,7 @@
 pub enum Verdict {
     /// The packet is processed; from a header handler: continue as usual.
     Success = 0,
-    /// The kernel gets the packet unchanged, as if there were no handlers.
+    /// The kernel gets the packet, with what handlers wrote to it in L2.
     Proceed = 1,
     /// Run the payload handlers.
     ProcessData = 2,
