@@ -103,7 +103,7 @@ impl Region {
     /// Creates a region that holds something until its memory is freed.
     ///
     /// # Errors
-    /// Those of [`Region::create`].
+    /// The errors of [`Region::create`].
     pub fn create_with(len: u64, held: Box<dyn Held>) -> Result<Self, RegionError> {
         let mut region = Self::create(len)?;
         region._held = Some(held);
