@@ -184,7 +184,7 @@ mod tests {
     use std::net::IpAddr;
 
     use proptest::collection::vec;
-    use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq};
+    use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert, prop_assert_eq};
     use proptest::sample::{select, subsequence};
     use proptest::{prop_oneof, proptest};
     use spin_matcher::rule::{Rule, Side, Term, Transport};
@@ -300,6 +300,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn nothing_outside_the_policy_matches_and_nothing_inside_is_lost(
             ports in port_policies(),
