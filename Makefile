@@ -68,12 +68,12 @@ bounds-long: deps-test ## run the tests with all their cases (SPIN_TEST_LONG=1)
 mutants: deps-test ## plant faults (cargo-mutants) that the tests should find: a sample of the core modules (GROUPS, SPIN_MUTANTS, SPIN_MUTANTS_SEED)
 	deploy/mutants.sh $(GROUPS)
 
-fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
-	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
+fuzz-long: deps-test ## compare the engines on 200,000 random programs (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
+	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-200000} \
 		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
 
-check-long: deps-test ## check the order of handlers and all sums on 100 million packets, 10 million with shared tasks (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
-	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
+check-long: deps-test ## check the order of handlers and all sums on 30 million packets, 3 million with shared tasks (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
+	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-30000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-3000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 
 loom: deps-build ## check the synchronisation between threads in all interleavings with few preemptions (in all with SPIN_TEST_LONG=1)
