@@ -28,6 +28,8 @@ pub const CHUNK: usize = PACKET_WINDOW as usize;
 pub const HEADROOM: usize = 256;
 /// The longest frame behind that headroom.
 pub const CAPACITY: usize = CHUNK - HEADROOM;
+/// Bytes of a chunk that the owner of a frame may use beside the frame: a cache line. See [`Frame::spare`].
+pub const SPARE: usize = 64;
 /// The shortest frame that can be sent: an Ethernet header.
 pub const MIN_SEND: usize = 14;
 
@@ -261,6 +263,33 @@ impl Frame {
         Ok(())
     }
 
+    /// Bytes of the chunk outside the frame: before it, else behind it. `None` when neither side has room. They are the same bytes
+    /// until the bounds of the frame change. Holders of the frame's bytes do not reach them.
+    #[must_use]
+    #[inline]
+    pub fn spare(&self) -> Option<&[u8; SPARE]> {
+        let at = self.spare_at()?;
+        // SAFETY: the chunk's bytes `at..at + SPARE` are initialised, and only this frame reaches them. The lifetime is that of
+        // the borrow of `self`.
+        Some(unsafe { self.base.add(at).cast().as_ref() })
+    }
+
+    /// [`spare`](Frame::spare), to write.
+    #[must_use]
+    #[inline]
+    pub fn spare_mut(&mut self) -> Option<&mut [u8; SPARE]> {
+        let at = self.spare_at()?;
+        // SAFETY: as in `spare`. `self` is borrowed mutably, so nothing else reads these bytes meanwhile.
+        Some(unsafe { self.base.add(at).cast().as_mut() })
+    }
+
+    /// Where the spare bytes begin. `at + SPARE <= CHUNK`, and they do not overlap the frame.
+    #[inline]
+    fn spare_at(&self) -> Option<usize> {
+        let Range { start, end } = self.range();
+        if start >= SPARE { Some(start - SPARE) } else { (end + SPARE <= CHUNK).then_some(end) }
+    }
+
     /// Sets the length. Bytes added by growing are what the chunk held before: overwrite them.
     ///
     /// # Errors
@@ -332,7 +361,7 @@ impl fmt::Debug for Frame {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, PoolId};
+    use super::{CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, PoolId, SPARE};
     use std::ptr::NonNull;
 
     fn assert_send<T: Send>() {}
@@ -408,6 +437,29 @@ mod tests {
         assert_eq!(Frame::all_reset(&frames, pool, 60), Some(true));
         frames[1].reset_to(CHUNK);
         assert_eq!((frames[1].len(), frames[1].capacity()), (0, CHUNK - HEADROOM));
+    }
+
+    #[test]
+    fn spare_bytes_are_of_the_chunk_and_not_of_the_frame() {
+        for (start, end) in [(HEADROOM, CHUNK), (SPARE, SPARE + 60), (SPARE - 1, CHUNK - SPARE), (0, 60), (0, 0)] {
+            let mut memory = vec![0xaa_u8; CHUNK];
+            let base = NonNull::new(memory.as_mut_ptr()).expect("not null");
+            // SAFETY: `memory` is CHUNK bytes, and is not touched until the chunk is back. The pool is this test.
+            let chunk = unsafe { Chunk::from_raw(base, PoolId::new()) };
+            let mut frame = Frame::mapped(chunk, start..end).expect("within the chunk");
+            frame.iter_mut().for_each(|byte| *byte = 0x55);
+            frame.spare_mut().expect("room").fill(0x77);
+            assert!(frame.iter().all(|&byte| byte == 0x55), "{start}..{end}");
+            assert_eq!(frame.spare(), Some(&[0x77; SPARE]));
+            assert!(frame.into_chunk().is_some());
+            assert_eq!(memory.iter().filter(|&&byte| byte == 0x77).count(), SPARE, "{start}..{end}");
+        }
+        for (start, end) in [(SPARE - 1, CHUNK - SPARE + 1), (0, CHUNK)] {
+            // SAFETY: dangling, but no byte is read: there is no room.
+            let chunk = unsafe { Chunk::from_raw(NonNull::dangling(), PoolId::new()) };
+            let mut frame = Frame::mapped(chunk, start..end).expect("within the chunk");
+            assert!(frame.spare().is_none() && frame.spare_mut().is_none());
+        }
     }
 
     #[test]

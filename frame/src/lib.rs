@@ -16,7 +16,7 @@ mod memory;
 mod prefetch;
 mod tx_queue;
 
-pub use frame::{CAPACITY, CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, MIN_SEND, PoolId};
+pub use frame::{CAPACITY, CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, MIN_SEND, PoolId, SPARE};
 pub use heap_pool::HeapPool;
 pub use memory::{MemoryPort, PortCounts, memory_pair};
 pub use prefetch::{prefetch, prefetch_all, prefetch_in, prefetch_to_write};
