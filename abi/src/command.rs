@@ -22,6 +22,8 @@ pub enum Status {
     NoBuffer = 6,
     /// Command that this engine does not implement.
     Unsupported = 7,
+    /// Frame that the context may not send.
+    ForbiddenSend = 8,
 }
 
 /// Direction of a DMA.

@@ -57,6 +57,7 @@ counters! {
     CommandsBadNicAddress "commands_bad_nic_address" "of command_errors: NIC memory that the context may not access in this way; sends from an image's constants are refused"
     CommandsBadHostAddress "commands_bad_host_address" "of command_errors: outside the context's host memory, or the context has none"
     CommandsBadLength "commands_bad_length" "of command_errors: empty, or shorter or longer than a frame may be"
+    CommandsForbiddenSend "commands_forbidden_send" "of command_errors: a frame that the context may not send, such as one with a forged source; nothing was sent"
     CommandsNoBuffer "commands_no_buffer" "of command_errors: no transmit buffer became free in time"
     CheckDifferences "check_differences" "handlers for which interpreter and translation differed (spind --engine check)"
     DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"

@@ -98,6 +98,7 @@ fn statuses() {
         ("SPIN_STATUS_BAD_LENGTH", Status::BadLength as u32),
         ("SPIN_STATUS_NO_BUFFER", Status::NoBuffer as u32),
         ("SPIN_STATUS_UNSUPPORTED", Status::Unsupported as u32),
+        ("SPIN_STATUS_FORBIDDEN_SEND", Status::ForbiddenSend as u32),
     ];
     compiles(&assertions(&pairs)).unwrap();
 }

@@ -71,8 +71,9 @@ impl Headers {
 
     /// End of the packet in a plain frame: UDP over IPv4 without tags, options and fragments, like most traffic. All positions are then
     /// constants. `None` for other frames and for plain ones that are cut short.
+    #[must_use]
     #[inline]
-    pub(crate) fn plain_end(frame: &[u8]) -> Option<u32> {
+    pub fn plain_end(frame: &[u8]) -> Option<u32> {
         const LENGTH: usize = Headers::PLAIN_PAYLOAD as usize;
         let head: &[u8; LENGTH] = frame.first_chunk()?;
         let end = u32::from(Self::PLAIN_IP) + u32::from(u16::from_be_bytes([head[16], head[17]]));

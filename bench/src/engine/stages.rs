@@ -15,9 +15,10 @@ use spin_engine::settings::Limits;
 use spin_matcher::{Table, TableEntry};
 use spin_nic::{Frame, Queue};
 use spin_pspin::counts::Counts;
-use spin_pspin::hpu::command::{CommandBudget, Commands, Outbound};
+use spin_pspin::hpu::command::{Access, CommandBudget, Commands, Outbound};
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, HpuId};
+use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::hpu::{Hpu, TaskIdentity, TaskSpec};
 use spin_pspin::ids::{Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MessageParams, MpqId, Mpqs, Stage};
@@ -174,7 +175,8 @@ impl Bench {
             isolation: Isolation::Context,
         };
         let (nic, outbound, passing) = (&mut *self.nic, &mut self.outbound, &mut self.passing);
-        let mut commands = Commands::new(nic, outbound, None, &mut self.counts, None, true, CommandBudget::FULL);
+        let access = Access { host: None, send: &SendRights::Raw };
+        let mut commands = Commands::new(nic, outbound, access, &mut self.counts, None, true, CommandBudget::FULL);
         self.hpu.with_run(&self.executor, &spec, &mut commands, &mut |_| {}, |row| {
             let ended = passing.iter_mut().map(|Passing { frame, mpq, message, .. }| {
                 row.commands().begin(true);

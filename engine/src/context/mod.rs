@@ -25,6 +25,7 @@ use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::Hpus;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::Stage;
 
@@ -111,13 +112,15 @@ pub struct Matching {
     pub texts: Texts,
     /// Ports that are the context's while it has this entry.
     pub ports: Option<Arc<PortLease>>,
+    /// Frames that the context's handlers may send while it has this entry.
+    pub send: SendRights,
 }
 
 impl Matching {
     /// The matching of a table entry.
     #[must_use]
-    pub fn of(entry: TableEntry, ports: Option<Arc<PortLease>>) -> Self {
-        Self { texts: Texts::of(&entry), entry, ports }
+    pub fn of(entry: TableEntry, ports: Option<Arc<PortLease>>, send: SendRights) -> Self {
+        Self { texts: Texts::of(&entry), entry, ports, send }
     }
 
     /// Whether no packet ends a message: packet mode.

@@ -334,16 +334,21 @@ impl Worker {
             return Err(InstallError::NoSuchContext(id));
         };
         matching.check_handlers(&self.core.contexts.get(slot).program.handlers)?;
-        let MatchSpec { rules, eom, ports } = matching;
+        let MatchSpec { rules, eom, ports, send } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
         self.set_routes(RoutingTable { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
-        let former = std::mem::replace(&mut context.matching, Matching::of(entry, ports));
+        let (former_ports, former_send) = (context.matching.ports.clone(), context.matching.send.clone());
+        let (ports, send) = match send {
+            Some(send) => (ports, send),
+            None => (former_ports.clone(), former_send.clone()),
+        };
+        context.matching = Matching::of(entry, ports, send);
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }
-        Ok(MatchSpec { rules: before.rules, eom: before.eom, ports: former.ports })
+        Ok(MatchSpec { rules: before.rules, eom: before.eom, ports: former_ports, send: Some(former_send) })
     }
 
     /// Records the address at which the application mapped a context's host memory.
@@ -419,7 +424,7 @@ fn link(
         id: entry.context,
         name: prepared.install.name,
         uid: prepared.uid,
-        matching: Matching::of(entry, prepared.match_spec.ports),
+        matching: Matching::of(entry, prepared.match_spec.ports, prepared.match_spec.send.unwrap_or_default()),
         program: prepared.program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),

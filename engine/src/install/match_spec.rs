@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
+use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::ids::Handler;
 use spin_pspin::mpq::Stage;
 
@@ -18,6 +19,9 @@ pub struct MatchSpec {
     pub(crate) eom: Eom,
     /// Ports that are the context's while it has these rules.
     pub(crate) ports: Option<Arc<PortLease>>,
+    /// Frames that the context's handlers may send. `None` for rules of an administrator: an existing context keeps its ports and its
+    /// rights, and a new one may send any frame.
+    pub(crate) send: Option<SendRights>,
 }
 
 impl MatchSpec {
@@ -36,7 +40,7 @@ impl MatchSpec {
             Eom::When(ends) if ends.rules.iter().all(|rule| rule.contradiction().is_some()) => Eom::Never,
             eom => eom,
         };
-        let spec = Self { rules, eom, ports: None };
+        let spec = Self { rules, eom, ports: None, send: None };
         spec.check_size()?;
         Ok(spec)
     }

@@ -20,6 +20,7 @@ pub use error::InstallError;
 pub use handle::{ContextHandle, User};
 pub use match_spec::MatchSpec;
 pub use prepared::Prepared;
+pub use spin_pspin::hpu::send_rights::SendRights;
 
 /// The address by which handlers name host memory until the application reports where it mapped that (PsPIN's `PCIE_START_ADDR`).
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;

@@ -13,6 +13,7 @@ use crate::context::Program;
 use crate::context::nic_memory::NicMemory;
 use spin_pspin::hpu::Hpus;
 use spin_pspin::hpu::memory::ContextMemory;
+use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::ids::Handler;
 
 /// A context that is checked and whose memory exists, so that only attaching is left. It has an HPU on each of the machine's
@@ -63,6 +64,11 @@ impl Prepared {
             charges: self.charges.clone(),
             warnings: Vec::new(),
         }
+    }
+
+    /// Sets the frames that the handlers may send.
+    pub fn restrict(&mut self, send: SendRights) {
+        self.match_spec.send = Some(send);
     }
 
     /// Takes what the user should know.

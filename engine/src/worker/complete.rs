@@ -6,9 +6,11 @@ use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_nic::Frame;
 
+use crate::context::{Context, Matching};
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
-use spin_pspin::hpu::command::{CommandBudget, Commands, DeferredSend};
+use spin_pspin::hpu::command::{Access, CommandBudget, Commands, DeferredSend};
+use spin_pspin::hpu::send_rights::PacketFields;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
@@ -150,9 +152,11 @@ impl Core {
     /// otherwise.
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
         self.telemetry.released = packet.arrived;
-        let counts = &mut self.contexts.get(slot).counts;
+        let Context { counts, matching: Matching { send, .. }, .. } = self.contexts.get(slot);
         let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::used(deferred));
+        let (access, budget) = (Access { host: None, send }, CommandBudget::used(deferred));
+        let mut commands = Commands::new(nic, outbound, access, counts, None, false, budget);
+        commands.set_received(|received| *received = PacketFields::kept_in(&packet.frame));
         let Some(why) = packet.drop_reason else { return commands.release(packet.frame) };
         if let Some(send) = deferred {
             commands.copy_deferred(send, &packet.frame);

@@ -5,14 +5,15 @@ use std::time::Duration;
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 
-use crate::context::Context;
+use crate::context::{Context, Matching};
 use crate::cores::helpers::{Helpers, Outcome};
 use crate::sched::PollTimer;
 use crate::worker::core::Core;
 use crate::worker::parked::{Borrowed, Parked, ResumePoint};
 use crate::worker::runner::TaskRunner;
-use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::command::{Access, CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::send_rights::PacketFields;
 use spin_pspin::ids::{MessageRef, Packet, Slot};
 use spin_pspin::mpq::Task;
 
@@ -44,9 +45,12 @@ impl TaskRunner {
         mut issued: CommandBudget,
     ) -> CommandBudget {
         let Some(send) = issued.deferred.take() else { return issued };
-        let Context { counts, hpus, .. } = core.contexts.get(task.context.slot);
+        let Context { counts, hpus, matching: Matching { send: rights, .. }, .. } =
+            core.contexts.get(task.context.slot);
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::FULL);
+        let access = Access { host: None, send: rights };
+        let mut commands = Commands::new(nic, outbound, access, counts, None, false, CommandBudget::FULL);
+        commands.set_received(|received| *received = PacketFields::kept_in(&task.packet.frame));
         hpus.get(hpu).set_status(send.handle, commands.copy_deferred(send, &task.packet.frame));
         issued
     }

@@ -29,6 +29,7 @@ use crate::worker::watchdog_poll::WatchdogPoll;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
+use spin_pspin::hpu::send_rights::PacketFields;
 use spin_pspin::hpu::shadow::Difference;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
@@ -167,13 +168,13 @@ impl TaskRunner {
             return None;
         };
         let verdicts = context.run.verdicts;
-        let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
+        let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
         let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
         let (outbound, released_last) = (&mut egress.outbound, &mut telemetry.released);
         let releases_packet = first.releases_packet;
         let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
+            Commands::new(&mut **nic, outbound, access, counts, Some(events), releases_packet, CommandBudget::FULL);
         let end = QueuedEnd::Drained;
         let (left, released, looked_at) = (most, 0, 0);
         let mut queued =
@@ -252,15 +253,16 @@ impl TaskRunner {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
+        let Parts { mut spec, hpus, access, counts, events, mut printer } = parts(context, handler, about(task));
         spec.identity.flow = flow;
         let mut issued = CommandBudget::FULL;
         if let Some(begun) = begun {
             (spec.translation, issued) = (begun.translation, begun.issued);
         }
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
+        let mut commands = Commands::new(nic, outbound, access, counts, Some(events), releases_packet, issued);
+        commands.set_received(|received| *received = PacketFields::kept_in(&task.packet.frame));
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
-        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), releases_packet, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, spec, packet, &mut commands, &mut print);

@@ -22,6 +22,7 @@ use crate::worker::task::{Parts, Progress, parts};
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::send_rights::PacketFields;
 use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
@@ -231,14 +232,14 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         let Self { core: Core { contexts, nic, egress, .. }, runner, helpers: Some(helpers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
-        let Parts { spec, hpus, host, counts, events, mut printer } =
+        let Parts { spec, hpus, access, counts, events, mut printer } =
             parts(contexts.get(slot), handler, shared_task.identity());
         let mut print = |line: &[u8]| printer.print(line);
         let outbound = &mut egress.outbound;
         let mut commands = Commands::new(
             &mut **nic,
             outbound,
-            host,
+            access,
             counts,
             Some(events),
             shared_task.task.releases_packet,
@@ -367,6 +368,7 @@ impl TaskSource for SharedTasks<'_> {
     }
 
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, shared_task): &Self::Taken) -> TaskIdentity {
+        run.commands().set_received(|received| *received = PacketFields::kept_in(&shared_task.task.packet.frame));
         if let Some((_, next)) = self.helpers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }

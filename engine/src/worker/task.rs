@@ -4,18 +4,19 @@ use spin_abi::counters::Counter;
 use spin_abi::verdict::{Fate, Verdict};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::command::Access;
 use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
 use spin_pspin::ids::{Handler, MessageRef, Packet};
 use spin_pspin::mpq::{Stage, Task};
 
 use crate::context::event_ring::EventRing;
-use crate::context::{Context, ContextLog, LINES_PRINTED, Program};
+use crate::context::{Context, ContextLog, LINES_PRINTED, Matching, Program};
 
 /// The parts of a context that a task uses, borrowed one by one.
 pub(crate) struct Parts<'c> {
     pub(crate) spec: TaskSpec<'c>,
     pub(crate) hpus: &'c mut Hpus,
-    pub(crate) host: Option<&'c HostMemory>,
+    pub(crate) access: Access<'c>,
     pub(crate) counts: &'c mut Counts,
     pub(crate) events: &'c mut EventRing,
     pub(crate) printer: Printer<'c>,
@@ -23,7 +24,18 @@ pub(crate) struct Parts<'c> {
 
 #[inline]
 pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
-    let Context { hpus, host, counts, run, id, name, log: ContextLog { lines_left, .. }, program, .. } = context;
+    let Context {
+        hpus,
+        host,
+        matching: Matching { send, .. },
+        counts,
+        run,
+        id,
+        name,
+        log: ContextLog { lines_left, .. },
+        program,
+        ..
+    } = context;
     let Program { image, translation, l1_bytes, limits, .. } = program;
     let events = &mut context.event_ring;
     let spec = TaskSpec {
@@ -36,7 +48,8 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
         host: host.as_ref().map(HostMemory::bytes),
         isolation: run.isolation,
     };
-    Parts { spec, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
+    let access = Access { host: host.as_ref(), send };
+    Parts { spec, hpus, access, counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 
 /// The message of a task.

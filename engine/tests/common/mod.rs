@@ -16,7 +16,7 @@ use spin_abi::map::Machine;
 use spin_abi::rules::Test;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::packet_channels::PacketChannels;
-use spin_engine::install::{InstallError, Prepared, User};
+use spin_engine::install::{InstallError, Prepared, SendRights, User};
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
 use spin_nic::frame::TxClosed;
@@ -37,6 +37,8 @@ pub struct Lab {
     pub pipeline: bool,
     pub far: MemoryQueue,
     pub limits: Limits,
+    /// The rights to send of contexts that are installed next.
+    pub send: SendRights,
     pub loader: Arc<Loader>,
     /// The time of the engine's clock.
     pub now: Duration,
@@ -199,7 +201,8 @@ impl Lab {
                 PacketChannels::with_local_share(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
             engine = engine.with_local_share(channels);
         }
-        Self { engine, pipeline, far, limits, loader, now: Duration::ZERO, steering, longest, passed }
+        let send = SendRights::Raw;
+        Self { engine, pipeline, far, limits, send, loader, now: Duration::ZERO, steering, longest, passed }
     }
 
     pub fn try_install(
@@ -208,7 +211,8 @@ impl Lab {
         install: Install,
         user: User,
     ) -> Result<(u32, Option<Arc<Region>>), InstallError> {
-        let prepared = Prepared::new(install, image, user.0, &self.loader, &self.limits)?;
+        let mut prepared = Prepared::new(install, image, user.0, &self.loader, &self.limits)?;
+        prepared.restrict(self.send.clone());
         let host = prepared.host();
         Ok((self.engine.install(prepared, &self.limits)?, host))
     }

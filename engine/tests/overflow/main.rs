@@ -4,14 +4,18 @@
 //! * `messages`: packets, and records of handlers.
 //! * `contexts`: contexts are installed and removed meanwhile.
 //! * `racing`: two threads, each with packets at times.
+//! * `rights`: what tasks on other threads may send.
 //! * `shares`: the cost of helping for others, and its accounts.
 //! * `stopping`: threads end.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;
+#[path = "../common/hostile.rs"]
+mod hostile;
 mod messages;
 mod racing;
+mod rights;
 mod shares;
 mod stopping;
 #[path = "../common/threads.rs"]

@@ -9,7 +9,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::helpers::Helpers;
-use spin_engine::install::Prepared;
+use spin_engine::install::{Prepared, SendRights};
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
 use spin_nic::memory::{MemoryQueue, pair};
@@ -27,6 +27,8 @@ pub struct Two {
     pub loader: Arc<Loader>,
     pub engines: [Worker; 2],
     pub far: [MemoryQueue; 2],
+    /// The rights to send of contexts that are installed next.
+    pub send: SendRights,
     /// The time of their clock in microseconds, and its advance per read.
     pub now: Cell<u64>,
     pub pace: u64,
@@ -45,7 +47,7 @@ impl Two {
             ends.push(far);
         }
         let (Ok(engines), Ok(far)) = (engines.try_into(), ends.try_into()) else { unreachable!("two of each") };
-        Self { loader, engines, far, now: Cell::new(0), pace: 100 }
+        Self { loader, engines, far, send: SendRights::Raw, now: Cell::new(0), pace: 100 }
     }
 
     pub fn install(&mut self, handler: &str, install: Install) -> u32 {
@@ -56,6 +58,7 @@ impl Two {
     pub fn install_one_by_one(&mut self, handler: &str, install: Install, between: impl FnOnce(&mut Self)) -> u32 {
         let limits = Limits { watchdog_us: 10_000_000, ..Limits::default() };
         let mut first = Prepared::new(install, &image(handler), 0, &self.loader, &limits).expect("installs");
+        first.restrict(self.send.clone());
         let second = first.split_off(2);
         let id = self.engines[0].install(first, &limits).expect("there is room");
         between(self);

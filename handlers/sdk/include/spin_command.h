@@ -20,6 +20,7 @@ typedef enum spin_status {
     SPIN_STATUS_BAD_LENGTH = 5,       /* length above a frame's, below an Ethernet header's, or zero */
     SPIN_STATUS_NO_BUFFER = 6,        /* no free transmit buffer in time, or the task's budget is used up */
     SPIN_STATUS_UNSUPPORTED = 7,      /* a command that this engine does not carry out */
+    SPIN_STATUS_FORBIDDEN_SEND = 8,   /* a frame that the context may not send */
 } spin_status;
 
 /* Sets a command word. */
@@ -35,7 +36,8 @@ static inline spin_cmd_t spin_command_issue(uint32_t info) {
     return *spin_reg(SPIN_REG_COMMAND_ISSUE);
 }
 
-/* Sends `length` bytes at `data` as one frame, Ethernet header first. */
+/* Sends `length` bytes at `data` as one frame, Ethernet header first. The context may be allowed to send only some frames. A send from
+ * the L2 packet is checked when it is waited for, or else when the handler has ended. */
 static inline int spin_send_packet(const void *data, uint32_t length, spin_cmd_t *handle) {
     spin_command_word(0, 0); /* destination node: none for raw frames */
     spin_command_word(1, 0); /* fid 0: a raw frame */

@@ -9,6 +9,7 @@
 //! * [`memory`]: layout of image and context memory, and the address spaces of tasks; [`image`]: a loaded image.
 //! * [`driver`]: the device page through which handlers issue commands; [`dma`]: the cluster's DMA engine.
 //! * [`command`]: the command unit.
+//! * [`send_rights`]: what handlers may send.
 //! * [`entries`]: which functions of an image are handlers; [`ip_view`]: PsPIN's view of a packet's headers.
 //! * [`shadow`]: compares translation and interpreter, task by task.
 
@@ -20,6 +21,7 @@ pub mod entries;
 pub mod image;
 pub mod ip_view;
 pub mod memory;
+pub mod send_rights;
 pub mod shadow;
 mod task;
 mod windows;

@@ -23,6 +23,7 @@ use spin_pspin::counts::Counts;
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::send_rights::PacketFields;
 use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
 
@@ -91,7 +92,7 @@ fn run_on_cluster<const SINGLE: bool>(
     let verdicts = context.run.verdicts;
     let rules = PacketRules::of(slot, context);
     let nobody = TaskIdentity { flow: 0, message: 0 };
-    let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
+    let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, nobody);
     let mut print = |line: &[u8]| printer.print(line);
     let Core { nic, egress, clusters, table, telemetry, .. } = core;
     let packet_queues = table.packet_queues(slot).start;
@@ -99,10 +100,21 @@ fn run_on_cluster<const SINGLE: bool>(
     let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
     let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
     let own = &mut telemetry.counts;
-    let path: FastPath<'_, SINGLE> =
-        FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, packet_queues, now, cursor };
+    let path: FastPath<'_, SINGLE> = FastPath {
+        inbound,
+        clusters,
+        messages,
+        mpqs,
+        admitted,
+        counts: own,
+        rules,
+        packet_queues,
+        now,
+        cursor,
+        restricted: access.send.is_restricted(),
+    };
     let outbound = &mut egress.outbound;
-    let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
+    let mut commands = Commands::new(&mut **nic, outbound, access, counts, Some(events), true, CommandBudget::FULL);
     // With few buffers left, frames are released after each task: the NIC may need them before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
     let mut source = FastPathSource { path, cluster, verdicts, watched, messages_done: 0, rest: BatchExit::None };
@@ -169,7 +181,10 @@ impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
     }
 
     #[inline(always)]
-    fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
+        if self.path.restricted {
+            run.commands().set_received(|received| received.read(self.path.frame()));
+        }
         TaskIdentity { flow: if SINGLE { packet.flow } else { packet.mpq.0 }, message: packet.message }
     }
 
@@ -187,8 +202,9 @@ impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
             run.finish(returned);
             let usual = returned || run.exit() == Exit::Finished;
             path.consume(&mut run.commands().outbound.recycle);
-            let frame = path.take_fast();
+            let mut frame = path.take_fast();
             if !usual || self.verdicts && !processes(run.result()) {
+                run.commands().keep_received(&mut frame);
                 let (binding, packet) = (path.hold(mpq, place), Packet::new(frame, path.now.timestamp));
                 let task = Task { mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
                 self.rest = BatchExit::Unusual(task, exit_of(run, returned), run.commands().budget);
@@ -249,6 +265,8 @@ struct FastPath<'e, const SINGLE: bool> {
     packet_queues: u32,
     now: BatchTime,
     cursor: BatchCursor,
+    /// Whether the context's sends are restricted: they then depend on its packets.
+    restricted: bool,
 }
 
 impl<const SINGLE: bool> FastPath<'_, SINGLE> {
@@ -372,7 +390,7 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
 
     /// Takes the packet under examination, which is not eligible. Packets before it were [released](Self::consume).
     fn take(&mut self, other: SlowReason) -> SlowResult {
-        let frame = self.next();
+        let mut frame = self.next();
         let Match { end_of_message, key, .. } = self.inbound.taken();
         match other {
             SlowReason::Foreign => {
@@ -383,6 +401,9 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
                 SlowResult::Questionable(MatchedPacket { frame, slot: self.rules.slot, key, end_of_message })
             }
             SlowReason::Waits(mpq) => {
+                if self.restricted {
+                    PacketFields::of(&frame).keep_in(&mut frame);
+                }
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
                 let params = self.params(&key, *self.admitted);

@@ -30,6 +30,8 @@ pub enum Status {
     NoBuffer,
     /// The engine does not implement the command.
     Unsupported,
+    /// The context may not send the frame.
+    ForbiddenSend,
 }
 
 impl Command {
@@ -60,6 +62,7 @@ impl Command {
             4 => Status::BadHostAddress,
             5 => Status::BadLength,
             6 => Status::NoBuffer,
+            8 => Status::ForbiddenSend,
             _ => Status::Unsupported,
         }
     }

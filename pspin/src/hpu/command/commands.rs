@@ -16,7 +16,9 @@ use spin_frame::{Frame, MIN_SEND, TxQueue};
 use crate::counts::Counts;
 use crate::host_memory::HostMemory;
 use crate::hpu::ip_view::Link;
+use crate::hpu::send_rights::PacketFields;
 
+use super::access::{Access, SendGuard};
 use super::budget::{self, CommandBudget};
 use super::outbound::Outbound;
 use super::unit::{CommandUnit, DeferredSend, EventSink, sendable};
@@ -31,7 +33,8 @@ pub struct Commands<'t> {
     /// Frames on their way to the NIC.
     pub outbound: &'t mut Outbound,
     /// Host memory of the context.
-    pub host: Option<&'t HostMemory>,
+    host: Option<&'t HostMemory>,
+    guard: SendGuard<'t>,
     /// Counters of the context.
     pub counts: &'t mut Counts,
     /// Receives the events of copies.
@@ -49,19 +52,21 @@ pub struct Commands<'t> {
 }
 
 impl<'t> Commands<'t> {
-    /// Commands of a task. `budget` is that of a parked task that continues, or full.
+    /// Commands of a task. With restricted rights it sends nothing before [`set_received`](Self::set_received). `budget` is that of a
+    /// parked task that continues, or full.
     #[inline]
     pub fn new(
         nic: &'t mut dyn TxQueue,
         outbound: &'t mut Outbound,
-        host: Option<&'t HostMemory>,
+        access: Access<'t>,
         counts: &'t mut Counts,
         events: Option<&'t mut dyn EventSink>,
         may_move: bool,
         budget: CommandBudget,
     ) -> Self {
         let max_frame = nic.max_frame();
-        Self { nic, outbound, host, counts, events, may_move, budget, link: None, charge: 0, max_frame }
+        let (host, guard) = (access.host, SendGuard::new(access.send));
+        Self { nic, outbound, host, guard, counts, events, may_move, budget, link: None, charge: 0, max_frame }
     }
 
     /// Begins the commands of the next task.
@@ -71,6 +76,18 @@ impl<'t> Commands<'t> {
         if !self.budget.is_full() {
             (self.budget, self.charge) = (CommandBudget::FULL, 0);
         }
+    }
+
+    /// Sets the fields of the next task's packet, if the rights to send depend on them. Call it before the task runs.
+    #[inline(always)]
+    pub fn set_received(&mut self, read: impl FnOnce(&mut PacketFields)) {
+        self.guard.set_received(read);
+    }
+
+    /// Keeps the fields of the task's packet in its frame, for a task that has not ended.
+    #[cold]
+    pub fn keep_received(&self, frame: &mut Frame) {
+        self.guard.keep_received(frame);
     }
 
     /// Releases a packet's frame: sends it if the handler deferred a send, else recycles it.
@@ -115,8 +132,18 @@ impl<'t> Commands<'t> {
         if frame.trim(send.offset as usize, send.length as usize).is_err() {
             return self.outbound.recycle.push(frame);
         }
-        self.counts.add(Counter::TxMoved, 1);
-        self.outbound.stage(self.counts, frame);
+        match self.stage(frame) {
+            Ok(()) => self.counts.add(Counter::TxMoved, 1),
+            Err(status) => _ = self.refuse(status),
+        }
+    }
+
+    /// Stages a frame. Recycles it if the context may not send it.
+    fn stage(&mut self, frame: Frame) -> Result<(), Status> {
+        self.outbound.stage(self.counts, &self.guard, frame).map_err(|frame| {
+            self.nic.recycle(frame);
+            Status::ForbiddenSend
+        })
     }
 
     #[inline]
@@ -131,8 +158,7 @@ impl<'t> Commands<'t> {
         let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
             let mut frame = self.frame_of(bytes.len())?;
             frame.copy_from_slice(bytes);
-            self.outbound.stage(self.counts, frame);
-            Ok(())
+            self.stage(frame)
         });
         copied.map_or_else(|status| self.refuse(status), |()| Status::Done)
     }
@@ -174,8 +200,7 @@ impl<'t> Commands<'t> {
         if let Some(link) = &self.link {
             link.restore(&mut frame);
         }
-        self.outbound.stage(self.counts, frame);
-        Ok(Status::Done)
+        self.stage(frame).map(|()| Status::Done)
     }
 
     /// Sends all packets of an RDMA put, or none when they exceed the budget.
@@ -207,7 +232,7 @@ impl<'t> Commands<'t> {
                 self.nic.recycle(frame);
                 return Err(status);
             }
-            self.outbound.stage(self.counts, frame);
+            self.stage(frame)?;
         }
         if matches!(source, PutSource::Host(..)) {
             self.counts.add(Counter::DmaFromHostBytes, u64::from(put.length));
@@ -388,6 +413,7 @@ impl CommandUnit for Commands<'_> {
             Status::BadHostAddress => Counter::CommandsBadHostAddress,
             Status::BadLength => Counter::CommandsBadLength,
             Status::NoBuffer => Counter::CommandsNoBuffer,
+            Status::ForbiddenSend => Counter::CommandsForbiddenSend,
             Status::Malformed | Status::Unsupported | Status::Done | Status::Pending => Counter::CommandsMalformed,
         };
         self.counts.add(Counter::CommandErrors, 1);

@@ -1,0 +1,214 @@
+//! What handlers with restricted rights send: the handler `hostile` forges frames on order.
+
+mod common;
+#[path = "common/hostile.rs"]
+mod hostile;
+
+use std::sync::Arc;
+
+use common::{Kind, Lab, NO_END, ROOT, rule};
+use hostile::{AS_SENT, DESTINATIONS, FORGERIES, NOTHING, Order, PLACES, PROTOCOL, STAGES, VICTIM, reply, source};
+use spin_abi::command::Status;
+use spin_abi::control::{Abi, Install};
+use spin_abi::counters::Counter;
+use spin_pspin::hpu::send_rights::SendRights;
+use spin_shm::Region;
+
+struct Case {
+    lab: Lab,
+    id: u32,
+    host: Arc<Region>,
+}
+
+impl Case {
+    fn new(kind: Kind, rights: SendRights, stages: &[&str]) -> Self {
+        Self::with(kind, rights, stages, rule("udp dport 1"))
+    }
+
+    fn with(kind: Kind, rights: SendRights, stages: &[&str], install: Install) -> Self {
+        let mut lab = Lab::new(kind);
+        lab.send = rights;
+        let image = spin_handlers::image("hostile", stages);
+        let install = Install { host_mem: 4096, handler_mem: 4096, scratchpad: 4096, ..install };
+        let (id, host) = lab.try_install(&image, install, ROOT).expect("installs");
+        Self { lab, id, host: host.expect("host memory") }
+    }
+
+    /// The frames that leave on an order, and how many sends were refused.
+    fn send(&mut self, order: Order) -> (Vec<Vec<u8>>, u64) {
+        let counters = [Counter::CommandsForbiddenSend, Counter::CommandErrors];
+        let before = counters.map(|counter| self.lab.count(self.id, counter));
+        self.host.write(0, &[0xff; 8]).expect("inside");
+        let frames = self.lab.exchange(&[order.frame()]);
+        assert!(self.lab.faults(self.id).is_empty(), "{order:?}: {:?}", self.lab.faults(self.id));
+        let after = counters.map(|counter| self.lab.count(self.id, counter));
+        let [forbidden, errors] = [0, 1].map(|counter| after[counter] - before[counter]);
+        assert_eq!(forbidden, errors, "{order:?}: there are no other errors");
+        if order.wait {
+            let expected = if forbidden > 0 { Status::ForbiddenSend } else { Status::Done };
+            let mut status = [0; 8];
+            self.host.read(0, &mut status).expect("inside");
+            assert_eq!(u64::from_le_bytes(status), expected as u64, "{order:?}");
+        }
+        (frames, forbidden)
+    }
+
+    fn forbids(&mut self, order: Order, about: &str) {
+        let (frames, forbidden) = self.send(order);
+        assert_eq!((frames, forbidden), (vec![], 1), "{about}, {order:?}");
+    }
+
+    fn allows(&mut self, order: Order, about: &str) -> Vec<u8> {
+        let (mut frames, forbidden) = self.send(order);
+        assert_eq!((frames.len(), forbidden), (1, 0), "{about}, {order:?}");
+        frames.pop().expect("one")
+    }
+}
+
+/// Each order, from each kind of memory, with a wait for the send and without.
+fn everywhere(forgeries: &[u8]) -> impl Iterator<Item = Order> {
+    let orders = forgeries.iter().flat_map(|&forgery| PLACES.map(|place| Order::new(forgery, place)));
+    orders.flat_map(|order| [false, true].map(|wait| Order { wait, ..order }))
+}
+
+const KINDS: [Kind; 3] = [Kind::Jit, Kind::Interp, Kind::Check];
+
+#[test]
+fn only_correct_replies_leave() {
+    for (kind, stages) in KINDS.into_iter().flat_map(|kind| STAGES.map(|stages| (kind, stages))) {
+        let mut case = Case::new(kind, SendRights::reply(source()), stages);
+        let about = format!("{kind:?} {stages:?}");
+        for order in everywhere(&[NOTHING]) {
+            assert_eq!(case.allows(order, &about), reply(order), "{about}, {order:?}");
+        }
+        let forgeries = [&FORGERIES[..], &DESTINATIONS, &[PROTOCOL, AS_SENT]].concat();
+        for order in everywhere(&forgeries) {
+            case.forbids(order, &about);
+        }
+        assert_eq!(case.allows(Order::new(NOTHING, 0), &about), reply(Order::new(NOTHING, 0)), "and still");
+        // All frames are back.
+        let [matched, released] = [Counter::Matched, Counter::Released].map(|counter| case.lab.count(case.id, counter));
+        assert_eq!(matched, released, "{about}");
+        assert_eq!(case.lab.total(Counter::TxPackets), case.lab.total(Counter::CommandsSend), "{about}");
+    }
+}
+
+#[test]
+fn own_packets_go_anywhere() {
+    for (kind, stages) in KINDS.into_iter().flat_map(|kind| STAGES.map(|stages| (kind, stages))) {
+        let mut case = Case::new(kind, SendRights::own(source()), stages);
+        let about = format!("{kind:?} {stages:?}");
+        for order in everywhere(&[&[NOTHING][..], &DESTINATIONS].concat()) {
+            case.allows(order, &about);
+        }
+        for order in everywhere(&[&FORGERIES[..], &[AS_SENT]].concat()) {
+            case.forbids(order, &about);
+        }
+    }
+}
+
+#[test]
+fn unrestricted_handlers_send_any_frame() {
+    for stages in STAGES {
+        let mut case = Case::new(Kind::Jit, SendRights::Raw, stages);
+        for order in everywhere(&[&FORGERIES[..], &DESTINATIONS, &[NOTHING, PROTOCOL, AS_SENT]].concat()) {
+            case.allows(order, "Raw");
+        }
+    }
+}
+
+/// The header handler puts a victim's addresses in place of the sender's.
+#[test]
+fn an_overwritten_packet_does_not_change_its_sender() {
+    for (kind, stages) in KINDS.into_iter().flat_map(|kind| [STAGES[1], STAGES[2]].map(|stages| (kind, stages))) {
+        let mut case = Case::new(kind, SendRights::reply(source()), stages);
+        let about = format!("{kind:?} {stages:?}");
+        for order in everywhere(&[NOTHING]) {
+            case.forbids(Order { overwrite: 1, ..order }, &about);
+            let order = Order { overwrite: 2, ..order };
+            assert_eq!(case.allows(order, &about), reply(order), "the sender is still known: {about}, {order:?}");
+            // Memory checks are per page: it may write behind the packet.
+            let order = Order { overwrite: 3, ..order };
+            assert_eq!(case.allows(order, &about), reply(order), "{about}, {order:?}");
+            for forgery in [FORGERIES[0], DESTINATIONS[2], DESTINATIONS[3]] {
+                case.forbids(Order { forgery, ..order }, &about);
+            }
+        }
+        let mut raw = Case::new(kind, SendRights::Raw, stages);
+        let sent = raw.allows(Order { overwrite: 1, ..Order::new(NOTHING, 0) }, &about);
+        assert_eq!((sent[5], sent[33]), (VICTIM, VICTIM), "the handler does overwrite it");
+    }
+}
+
+/// Tasks that wait for each other are parked. A frame whose send was deferred then leaves as a copy.
+#[test]
+fn parked_tasks_keep_their_rights() {
+    for stages in STAGES {
+        let install = Install { hpus: Some(2), ..rule("udp dport 1") };
+        let mut case = Case::with(Kind::Jit, SendRights::reply(source()), stages, install);
+        let order = |forgery, wait, flags| Order { flags, wait, ..Order::new(forgery, 0) };
+        let pair = |forgeries: [u8; 2], wait| [order(forgeries[0], wait, [1, 2]), order(forgeries[1], wait, [2, 1])];
+        let pairs = [[NOTHING, 1], [1, NOTHING]].map(|forgeries| [false, true].map(|wait| pair(forgeries, wait)));
+        for (round, orders) in (1..).zip(pairs.into_iter().flatten()) {
+            // Flags stay set, so each round has flags of its own. Each packet is from another port, and thus of another message.
+            let orders = orders.map(|order| Order { flags: order.flags.map(|flag| flag + 10 * round), ..order });
+            let requests = orders.map(|order| {
+                let mut frame = order.frame();
+                frame[35] = order.flags[0];
+                frame
+            });
+            let frames = case.lab.exchange(&requests);
+            let correct = orders.into_iter().find(|order| order.forgery == NOTHING).expect("one of both");
+            let mut expected = reply(correct);
+            expected[37] = correct.flags[0];
+            assert_eq!(frames, [expected], "{stages:?}, round {round}");
+            assert_eq!(case.lab.count(case.id, Counter::CommandsForbiddenSend), u64::from(round));
+        }
+        assert!(case.lab.count(case.id, Counter::Parked) > 0, "{stages:?}: tasks were parked");
+    }
+}
+
+/// PsPIN's view of a packet differs from the frame that arrived, on which the rights depend.
+#[test]
+fn handlers_of_pspins_view_send_only_replies() {
+    // Built for no particular ABI.
+    let any_abi = "-Wl,--defsym=__spin_abi=0";
+    for (kind, place) in KINDS.into_iter().flat_map(|kind| [0, 1].map(|place| (kind, place))) {
+        for overwritten in [false, true] {
+            let mut lab = Lab::new(kind);
+            lab.send = SendRights::reply(source());
+            let arguments: &[&str] = if overwritten { &[any_abi, "-DHEADER"] } else { &[any_abi] };
+            let install = Install { abi: Abi::Pspin, ..rule("udp dport 1") };
+            let (id, _) =
+                lab.try_install(&spin_handlers::image("hostile_ip", arguments), install, ROOT).expect("installs");
+            let orders: Vec<_> = (0..6).map(|forgery| Order::new(forgery, place)).collect();
+            let sent = lab.exchange(&orders.iter().map(|order| order.frame()).collect::<Vec<_>>());
+            // A copy in L1 has the overwritten sender, too.
+            let expected = if overwritten { 0 } else { 1 };
+            assert_eq!(sent.len(), expected, "{kind:?}, place {place}, {overwritten}: {sent:02x?}");
+            assert_eq!(lab.count(id, Counter::CommandsForbiddenSend), 6 - expected as u64);
+            let addressed = |frame: &Vec<u8>| (frame[..14].to_vec(), frame[26..38].to_vec());
+            let correct = reply(Order::new(NOTHING, place));
+            assert!(sent.iter().all(|frame| addressed(frame) == addressed(&correct)), "{sent:02x?}");
+        }
+    }
+}
+
+/// Batches of packets of one message each, of one message, and of none. Behind a header task, packets are queued.
+#[test]
+fn queued_packets_keep_their_sender() {
+    let ends = [None, Some(NO_END), Some("never")];
+    let cases = ends.map(|eom| (eom, STAGES[0])).into_iter().chain([(None, STAGES[1]), (Some(NO_END), STAGES[1])]);
+    for (eom, stages) in cases {
+        let install = Install { eom: eom.map(str::to_owned), ..rule("udp dport 1") };
+        let mut case = Case::with(Kind::Jit, SendRights::reply(source()), stages, install);
+        let orders: Vec<_> = (0..60).map(|number| Order::new(number % 2, number % 5)).collect();
+        let requests: Vec<_> = orders.iter().map(|order| order.frame()).collect();
+        let mut sent = case.lab.exchange(&requests);
+        let mut expected: Vec<_> = orders.iter().step_by(2).map(|&order| reply(order)).collect();
+        sent.sort();
+        expected.sort();
+        assert_eq!(sent, expected, "{eom:?} {stages:?}");
+        assert_eq!(case.lab.count(case.id, Counter::CommandsForbiddenSend), 30, "{eom:?} {stages:?}");
+    }
+}

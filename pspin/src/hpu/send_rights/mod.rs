@@ -1,0 +1,67 @@
+//! What handlers of a context may send.
+//!
+//! * [`SendRights`]: the rights of a context.
+//! * `source`: [`SendSource`], the host in whose name handlers send.
+//! * `fields`: [`PacketFields`], the header fields of a packet on which they depend.
+//! * `check`: the check of a frame.
+//!
+//! A handler may overwrite its packet before it sends, and so may earlier handlers of that packet. The fields of a received packet are
+//! therefore read before any handler runs. While the packet is queued, they are in the spare bytes of its frame's chunk, which handlers
+//! do not reach.
+
+mod check;
+mod fields;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use fields::PacketFields;
+pub use source::{HostAddresses, SendSource};
+
+/// Frames that the handlers of a context may send.
+#[derive(Clone, Debug, Default)]
+pub enum SendRights {
+    /// Any frame.
+    #[default]
+    Raw,
+    /// Packets from the host, to any destination.
+    Own(Arc<SendSource>),
+    /// Packets from the host to the sender of the packet that is handled.
+    Reply(Arc<SendSource>),
+}
+
+impl SendRights {
+    /// Rights to send from the host to any destination.
+    #[must_use]
+    pub fn own(source: SendSource) -> Self {
+        Self::Own(Arc::new(source))
+    }
+
+    /// Rights to answer the sender of the packet that is handled.
+    #[must_use]
+    pub fn reply(source: SendSource) -> Self {
+        Self::Reply(Arc::new(source))
+    }
+
+    /// Whether frames are checked. The fields of received packets are then kept.
+    #[must_use]
+    #[inline]
+    pub const fn is_restricted(&self) -> bool {
+        !matches!(self, Self::Raw)
+    }
+
+    /// Whether `frame` may be sent by a handler of the packet with the fields `received`.
+    #[must_use]
+    #[inline]
+    pub fn allow(&self, received: &PacketFields, frame: &[u8]) -> bool {
+        match self {
+            Self::Raw => true,
+            Self::Own(source) => check::own(source, received, frame),
+            Self::Reply(source) => {
+                check::is_plain_reply(source, received, frame) || check::reply(source, received, frame)
+            }
+        }
+    }
+}
