@@ -11,6 +11,10 @@ use hostile::{AS_SENT, DESTINATIONS, FORGERIES, NOTHING, Order, PLACES, PROTOCOL
 use spin_abi::command::Status;
 use spin_abi::control::{Abi, Install};
 use spin_abi::counters::Counter;
+use spin_engine::control::policy::Policy;
+use spin_engine::control::policy::host::Host;
+use spin_engine::control::policy::section::Section;
+use spin_engine::install::{MatchSpec, User};
 use spin_pspin::hpu::send_rights::SendRights;
 use spin_shm::Region;
 
@@ -192,6 +196,31 @@ fn handlers_of_pspins_view_send_only_replies() {
             assert!(sent.iter().all(|frame| addressed(frame) == addressed(&correct)), "{sent:02x?}");
         }
     }
+}
+
+/// A user's rules come with the user's rights, and an administrator's rules leave them as they are.
+#[test]
+fn new_rules_change_rights_only_if_they_are_a_users() {
+    let policy = Policy::new(Section::default()).expect("no keys");
+    let user = User(u32::MAX - 7);
+    let grant = policy.grant(user.0, user.0, &Host::Absent);
+    let rules = ["udp dport 1-9999".to_owned()];
+    let asked = MatchSpec::parse(&["udp dport 9999".to_owned()], None).expect("rules");
+    let (granted, _) = grant.admit(asked).expect("by default");
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install { handler_mem: 4096, scratchpad: 4096, ..rule("udp dport 9999") };
+    let (id, _) = lab.try_install(&spin_handlers::image("hostile", &[]), install, user).expect("installs");
+    let sent = |lab: &mut Lab, forgery| {
+        let mut frame = Order::new(forgery, 0).frame();
+        frame[36..38].copy_from_slice(&9999_u16.to_be_bytes());
+        lab.exchange(&[frame]).len()
+    };
+    assert_eq!(sent(&mut lab, FORGERIES[0]), 1, "unrestricted");
+    lab.engine.set_rules(id, user, granted).expect("its own");
+    assert_eq!([FORGERIES[0], NOTHING].map(|forgery| sent(&mut lab, forgery)), [0, 1]);
+    let wider = MatchSpec::parse(&rules, None).expect("rules");
+    lab.engine.set_rules(id, ROOT, wider).expect("root may");
+    assert_eq!([FORGERIES[0], NOTHING].map(|forgery| sent(&mut lab, forgery)), [0, 1], "still");
 }
 
 /// Batches of packets of one message each, of one message, and of none. Behind a header task, packets are queued.

@@ -1,7 +1,9 @@
-//! spind on an interface for users who do not trust each other: what they may match, and the ports that become theirs.
+//! spind on an interface for users who do not trust each other: what they may match and send, and the ports that become theirs.
 
 #[path = "../../nic/tests/common/mod.rs"]
 mod common;
+#[path = "../../nic/tests/packet_socket/mod.rs"]
+mod packet_socket;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,6 +15,15 @@ use std::time::{Duration, Instant};
 use common::{FAR, LINK, Link, NEAR, TIMEOUT, root, run, within};
 use rustix::process::Signal;
 use spin_tests::{Spind, binary};
+
+/// Order to the handler `hostile`: a correct reply.
+const NOTHING: u8 = 0;
+/// Orders that end in a frame with a forged header: all but a cut one, and the packet as it was sent.
+const FORGERIES: std::ops::RangeInclusive<u8> = 1..=15;
+/// Memory that frames are sent from: L2, L1, handler memory, scratchpad.
+const PLACES: std::ops::Range<u8> = 0..4;
+/// Payload behind an order.
+const MARK: [u8; 20] = [0x5a; 20];
 
 /// Ordinary users.
 const ALICE: u32 = 1101;
@@ -31,9 +42,10 @@ impl Lab {
         let at = |name: &str| spind.socket().with_file_name(name);
         // The folder of the programs may not be open to all users.
         fs::copy(binary("spinctl"), at("spinctl")).expect("a copy");
-        let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
-        fs::write(at("reply.elf"), image).expect("written");
-        fs::set_permissions(at("reply.elf"), fs::Permissions::from_mode(0o644)).expect("chmod");
+        for (name, file) in [("udp_pingpong", "reply.elf"), ("hostile", "hostile.elf")] {
+            fs::write(at(file), spin_handlers::image(name, &[])).expect("written");
+            fs::set_permissions(at(file), fs::Permissions::from_mode(0o644)).expect("chmod");
+        }
         Self { spind, link }
     }
 
@@ -54,6 +66,33 @@ impl Lab {
     fn install(&self, uid: u32, name: &str, rule: &str) -> Result<String, String> {
         let image = self.folder().join("reply.elf").display().to_string();
         self.ctl(uid, &["install", &image, "--name", name, "--rule", rule])
+    }
+
+    /// Installs a handler that forges frames on order.
+    fn install_hostile(&self, uid: u32, port: u16) {
+        let image = self.folder().join("hostile.elf").display().to_string();
+        let (rule, memory) = (format!("udp dport {port}"), ["--handler-mem", "4096", "--scratchpad", "4096"]);
+        let arguments = [&["install", &image, "--name", "hostile", "--rule", &rule][..], &memory].concat();
+        self.ctl(uid, &arguments).expect("the user may match that");
+    }
+
+    /// Orders forgeries from the handler at a port, then a correct reply. Returns how many forged frames arrived at the far end.
+    fn forge(&self, port: u16, forgeries: &[[u8; 2]]) -> usize {
+        let arrived = packet_socket::listen(&self.link.far, LINK);
+        let socket = Link::udp(&self.link.far, &format!("{FAR}:0"));
+        let order = |[forgery, place]: [u8; 2]| [&[forgery, place, 0, 0, 0, 0][..], &MARK].concat();
+        for &forgery in forgeries.iter().chain([&[NOTHING, 0]]) {
+            socket.send_to(&order(forgery), (NEAR, port)).expect("sent");
+        }
+        let (mut datagram, reply) = ([0; 64], order([NOTHING, 0]));
+        // Some forgeries reach the socket, too, if they leave.
+        let mut next = || socket.recv(&mut datagram).map(|len| datagram[..len] == reply);
+        while !next().expect("a correct reply arrives") {}
+        let frames = std::iter::from_fn(|| packet_socket::receive(&arrived));
+        // A forged VLAN tag moves the end of the payload out of the frame.
+        let mark = &MARK[..MARK.len() - 4];
+        let has = |frame: &[u8], bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
+        frames.filter(|frame| has(frame, mark) && !has(frame, &reply)).count()
     }
 
     /// Whether a datagram to this port of the near end is answered with itself.
@@ -156,4 +195,25 @@ fn nothing_stays_behind_a_killed_spind() {
         assert!(Instant::now() < deadline, "the control socket or the port is still there");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_user_sends_nothing_but_replies() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&format!("[policy.user.{BOB}]\nsend = 'own'\n"));
+    let forgeries: Vec<_> = FORGERIES.flat_map(|forgery| PLACES.map(move |place| [forgery, place])).collect();
+    lab.install_hostile(ALICE, 9999);
+    assert_eq!(lab.forge(9999, &forgeries), 0);
+    let counted = |count| format!("commands_forbidden_send  {count}");
+    let stats = || lab.ctl(0, &["stats"]).expect("anybody may").split_whitespace().collect::<Vec<_>>().join("  ");
+    assert!(stats().contains(&counted(forgeries.len())), "{}", stats());
+    lab.ctl(ALICE, &["rm", "hostile"]).expect("the user's own");
+    // Destinations are free: a group, another port, another IP address, another MAC address.
+    lab.install_hostile(BOB, 9998);
+    assert_eq!(lab.forge(9998, &forgeries), 4 * PLACES.len());
+    lab.ctl(BOB, &["rm", "hostile"]).expect("the user's own");
+    lab.install_hostile(0, 9997);
+    assert_eq!(lab.forge(9997, &forgeries), forgeries.len(), "root sends any frame");
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use spin_matcher::Rules;
 use spin_matcher::conjunction::both;
-use spin_matcher::rule::{Prefix, Rule, Side, Term, Transport};
+use spin_matcher::rule::{IpVersion, Prefix, Rule, Side, Term, Transport};
+use spin_pspin::hpu::send_rights::{HostAddresses, SendRights, SendSource};
 
 use super::error::PolicyError;
 use super::host::Host;
 use super::ranges::{PortRange, Unprivileged};
 use super::section::Send;
+use crate::control::host::addresses::Addresses;
 use crate::install::MatchSpec;
 use crate::install::ports::Port;
 
@@ -107,11 +109,37 @@ struct Narrowed {
 
 impl UserGrant {
     fn admit(&self, asked: MatchSpec) -> Result<(MatchSpec, Vec<String>), PolicyError> {
-        let local = self.host.addresses()?.map(|addresses| addresses.ip);
-        let Narrowed { rules, ports, warnings } =
-            self.narrow(&asked.rules, &self.host.unprivileged(), local.as_deref())?;
+        let addresses = self.host.addresses()?;
+        let local = addresses.as_ref().map(|addresses| &addresses.ip[..]);
+        let Narrowed { rules, ports, warnings } = self.narrow(&asked.rules, &self.host.unprivileged(), local)?;
+        let send = Some(self.send_rights(&rules, &ports, addresses));
         let lease = self.host.ports().map(|of| of.lease(self.uid, ports)).transpose()?;
-        Ok((MatchSpec { rules, ports: lease.map(Arc::new), ..asked }, warnings))
+        Ok((MatchSpec { rules, ports: lease.map(Arc::new), send, ..asked }, warnings))
+    }
+
+    /// What handlers of a context with these rules and ports may send.
+    fn send_rights(&self, rules: &Rules, ports: &[Port], addresses: Option<Addresses>) -> SendRights {
+        let of = |transport| {
+            let numbers = ports.iter().filter(move |port| port.transport == transport).map(|port| port.number);
+            numbers.map(|number| number..=number).collect()
+        };
+        let icmp = |version: IpVersion| {
+            let term = Term::Protocol { version: Some(version), protocol: version.icmp() };
+            let packets = Rule { terms: vec![term] };
+            rules.rules.iter().any(|rule| both(rule, &packets).is_some())
+        };
+        let source = SendSource {
+            host: addresses.map(|Addresses { mac, ip }| HostAddresses { mac, ip }),
+            tcp: of(Transport::Tcp),
+            udp: of(Transport::Udp),
+            icmp: icmp(IpVersion::V4),
+            icmp6: icmp(IpVersion::V6),
+        };
+        match self.send {
+            Send::Raw => SendRights::Raw,
+            Send::Own => SendRights::own(source),
+            Send::Reply => SendRights::reply(source),
+        }
     }
 
     /// Narrows rules: each to the packets of the policy's rules and, if it names allowed ports, to those for `local` addresses.
@@ -191,7 +219,7 @@ mod tests {
     use spin_matcher::testing::{frames, rules, terms};
     use spin_matcher::{Headers, Rules, Table, TableEntry};
 
-    use super::{Host, Line, Send, Unprivileged, UserGrant};
+    use super::{Host, Line, MatchSpec, Send, SendRights, Unprivileged, UserGrant};
 
     fn grant(ports: &[&str], rules: Rules) -> UserGrant {
         let ports = ports.iter().map(|text| text.parse().expect("ports")).collect();
@@ -256,6 +284,42 @@ mod tests {
         assert_eq!(narrow("any").expect("narrowed"), "icmp echo or udp dport 1-99");
         assert_eq!(narrow("icmp echo").expect("opened"), "icmp echo");
         assert!(narrow("tcp dport 9999").is_err() && narrow("udp dport 9999").is_err());
+    }
+
+    /// What handlers of a context with this rule may send.
+    fn rights(grant: &UserGrant, rule: &str) -> SendRights {
+        let asked = MatchSpec::parse(&[rule.to_owned()], None).expect("a rule");
+        let (spec, _) = grant.admit(asked).expect("the user may match that");
+        spec.send.expect("a user's rules have rights")
+    }
+
+    #[test]
+    fn handlers_send_from_ports_of_their_rules_and_icmp_if_they_match_it() {
+        let mut grant =
+            grant(&["unprivileged", "tcp 80"], "icmp echo or udp dport 1-99 or ip6".parse().expect("rules"));
+        let mut source = |send, rule: &str| {
+            grant.send = send;
+            let (SendRights::Own(source) | SendRights::Reply(source)) = rights(&grant, rule) else {
+                panic!("restricted rights: {rule}")
+            };
+            assert!(source.host.is_none(), "there is no host");
+            (source.tcp.clone(), source.udp.clone(), source.icmp, source.icmp6)
+        };
+        assert_eq!(source(Send::Reply, "udp dport 9998-9999"), (vec![], vec![9998..=9998, 9999..=9999], false, false));
+        assert_eq!(source(Send::Own, "tcp dport 80"), (vec![80..=80], vec![], false, false));
+        assert_eq!(
+            source(Send::Own, "udp dport 9"),
+            (vec![], vec![], false, false),
+            "the port of the packet that is handled"
+        );
+        assert_eq!(source(Send::Reply, "icmp echo"), (vec![], vec![], true, false));
+        assert_eq!(source(Send::Reply, "any"), (vec![], vec![], true, true));
+        grant.send = Send::Reply;
+        assert!(matches!(rights(&grant, "any"), SendRights::Reply(_)));
+        grant.send = Send::Own;
+        assert!(matches!(rights(&grant, "any"), SendRights::Own(_)));
+        grant.send = Send::Raw;
+        assert!(matches!(rights(&grant, "any"), SendRights::Raw));
     }
 
     /// Rules of which many name ports.
