@@ -149,6 +149,8 @@ pub struct Program {
     pub l1_bytes: usize,
     /// Limits on the run time of a handler.
     pub limits: jit::Limits,
+    /// Its memory, and that of the context, on the user's bill.
+    pub charges: Arc<[Arc<Charge>]>,
 }
 
 /// The state of a replacement of one context by another.
@@ -214,8 +216,6 @@ pub struct Context {
     pub event_ring: EventRing,
     /// Faults and output of its handlers.
     pub log: ContextLog,
-    /// Its memory on its user's bill.
-    pub charges: Arc<[Arc<Charge>]>,
 }
 
 impl Context {

@@ -437,7 +437,6 @@ fn link(
         replacement: Replacement { predecessor, ..Replacement::default() },
         event_ring: EventRing::new(prepared.event_ring, cluster, doorbell_delay, doorbell_pending),
         log: ContextLog::default(),
-        charges: prepared.charges,
     };
     context.describe_host();
     context

@@ -7,7 +7,6 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
-use super::ledger::Charge;
 use super::match_spec::MatchSpec;
 use crate::context::Program;
 use crate::context::nic_memory::NicMemory;
@@ -32,8 +31,6 @@ pub struct Prepared {
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) event_ring: Arc<Region>,
     pub(crate) run: RunInfo,
-    /// Its memory on the user's bill.
-    pub(crate) charges: Arc<[Arc<Charge>]>,
     /// What the user should know.
     pub(crate) warnings: Vec<String>,
 }
@@ -61,7 +58,6 @@ impl Prepared {
             host: self.host.clone(),
             event_ring: self.event_ring.clone(),
             run: self.run,
-            charges: self.charges.clone(),
             warnings: Vec::new(),
         }
     }

@@ -90,23 +90,10 @@ impl Prepared {
             handlers: entries.handlers,
             l1_bytes: install.l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
             limits: jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit },
+            charges: charges.into(),
             image,
         };
-        Ok(Self {
-            handle: None,
-            install,
-            uid,
-            program,
-            hpus,
-            memory,
-            match_spec,
-            key,
-            host,
-            event_ring,
-            run,
-            charges: charges.into(),
-            warnings,
-        })
+        Ok(Self { handle: None, install, uid, program, hpus, memory, match_spec, key, host, event_ring, run, warnings })
     }
 }
 

@@ -42,6 +42,7 @@ impl Outbound {
     ///
     /// # Errors
     /// The frame, which the context may not send.
+    #[inline]
     pub(super) fn stage(&mut self, counts: &mut Counts, guard: &SendGuard<'_>, frame: Frame) -> Result<(), Frame> {
         if !guard.allows(&frame) {
             return Err(frame);
