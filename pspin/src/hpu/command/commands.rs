@@ -138,12 +138,21 @@ impl<'t> Commands<'t> {
         }
     }
 
-    /// Stages a frame. Recycles it if the context may not send it.
+    /// Stages a frame, if the context may send it. All frames of handlers pass here.
+    #[inline]
     fn stage(&mut self, frame: Frame) -> Result<(), Status> {
-        self.outbound.stage(self.counts, &self.guard, frame).map_err(|frame| {
-            self.nic.recycle(frame);
-            Status::ForbiddenSend
-        })
+        if !self.guard.allows(&frame) {
+            return Err(self.forbid(frame));
+        }
+        self.outbound.stage(self.counts, frame);
+        Ok(())
+    }
+
+    /// Recycles a frame that the context may not send.
+    #[cold]
+    fn forbid(&mut self, frame: Frame) -> Status {
+        self.nic.recycle(frame);
+        Status::ForbiddenSend
     }
 
     #[inline]

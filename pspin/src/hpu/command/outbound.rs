@@ -6,8 +6,6 @@ use spin_frame::{Frame, TxQueue};
 
 use crate::counts::Counts;
 
-use super::access::SendGuard;
-
 /// Frames that go to the NIC in batches.
 #[derive(Debug)]
 pub struct Outbound {
@@ -38,20 +36,13 @@ impl Outbound {
         nic.send(&mut self.transmit);
     }
 
-    /// Stages a frame of a send command and counts it, if `guard` allows that. All frames of handlers pass here.
-    ///
-    /// # Errors
-    /// The frame, which the context may not send.
+    /// Stages a frame of a send command and counts it.
     #[inline]
-    pub(super) fn stage(&mut self, counts: &mut Counts, guard: &SendGuard<'_>, frame: Frame) -> Result<(), Frame> {
-        if !guard.allows(&frame) {
-            return Err(frame);
-        }
+    pub(super) fn stage(&mut self, counts: &mut Counts, frame: Frame) {
         counts.add(Counter::CommandsSend, 1);
         counts.add(Counter::TxPackets, 1);
         counts.add(Counter::TxBytes, frame.len() as u64);
         self.transmit.push(frame);
-        Ok(())
     }
 
     /// Whether `len` bytes fit into the copy buffer. Such a copy moves all bytes or none.

@@ -56,6 +56,12 @@ impl SendRights {
     #[must_use]
     #[inline]
     pub fn allow(&self, received: &PacketFields, frame: &[u8]) -> bool {
+        !self.is_restricted() || self.allow_restricted(received, frame)
+    }
+
+    /// Apart, so that sends of unrestricted handlers stay short.
+    #[inline(never)]
+    fn allow_restricted(&self, received: &PacketFields, frame: &[u8]) -> bool {
         match self {
             Self::Raw => true,
             Self::Own(source) => check::own(source, received, frame),
