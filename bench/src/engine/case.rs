@@ -22,6 +22,8 @@ pub struct Case {
     pub size: usize,
     /// Name of the handlers' image, without folder and extension.
     pub image: &'static str,
+    /// User of the context. One other than root may only send replies.
+    pub uid: u32,
     /// Host memory that the handlers need, in bytes.
     pub host_mem: u64,
     /// Number of open messages.
@@ -47,6 +49,7 @@ const EMPTY: Case = Case {
     name: "empty",
     size: 64,
     image: "empty",
+    uid: 0,
     host_mem: 0,
     flows: 256,
     packets: Some(16),
@@ -59,6 +62,8 @@ const LIVE: Case = Case { packets: None, per_message: &[], ..EMPTY };
 const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
 /// Each packet is answered.
 pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
+/// Each packet is answered by a handler of an ordinary user.
+const USER_PINGPONG: Case = Case { name: "pingpong-user", uid: 1000, ..PINGPONG };
 
 /// Each packet is copied to host memory.
 const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 256 << 10, per_packet: COPIED, ..EMPTY };
@@ -73,7 +78,7 @@ pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
 pub const BREAKDOWN: Case = EMPTY;
 
 /// All cases.
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 13] = [
     EMPTY,
     Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
     Case { name: "one-live", flows: 1, ..LIVE },
@@ -82,6 +87,7 @@ pub const CASES: [Case; 12] = [
     DATAGRAMS,
     PINGPONG,
     Case { size: 1514, ..PINGPONG },
+    USER_PINGPONG,
     HEADERS_TO_HOST,
     TO_HOST,
     Case { size: 1514, ..TO_HOST },

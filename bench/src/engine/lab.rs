@@ -14,6 +14,8 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
+use spin_engine::control::policy::Policy;
+use spin_engine::control::policy::host::Host;
 use spin_engine::cores::Poller;
 use spin_engine::cores::packet_channel::{ChannelQueue, PacketRx};
 use spin_engine::cores::packet_channels::PacketChannels;
@@ -81,7 +83,9 @@ impl Setting {
             placement: Placement::Home,
             ..Install::default()
         };
-        let whole = Prepared::new(install, &self.image, 0, &self.loader, &Limits::default())?;
+        let uid = self.case.uid;
+        let grant = Policy::default().grant(uid, uid, &Host::Absent);
+        let whole = Prepared::for_user(install, &self.image, &grant, &self.loader, &Limits::default())?;
         let mut parts = vec![whole];
         for cluster in 1..threads {
             let rest = parts.last_mut().map(|part| part.split_off(cluster));

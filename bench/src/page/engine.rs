@@ -12,7 +12,7 @@ const THREADS: [u32; 2] = [1, 2];
 /// Cases like those of the PsPIN paper's figure 8: handlers that do nothing.
 const EMPTY: [&str; 6] = ["empty", "message", "one-live", "10000-live", "packet-mode", "datagrams"];
 /// Cases like those of its figure 9: packets that are sent, or copied to the host.
-const OUTBOUND: [&str; 3] = ["pingpong", "to-host", "headers"];
+const OUTBOUND: [&str; 4] = ["pingpong", "pingpong-user", "to-host", "headers"];
 
 /// Formats the section.
 #[must_use]
