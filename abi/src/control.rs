@@ -345,7 +345,7 @@ pub struct Install {
     /// Clusters on which tasks may run.
     #[serde(skip_serializing_if = "is_default")]
     pub placement: Placement,
-    /// Share of time and packet buffer, relative to the weights of other contexts. `None`: 1.
+    /// Share of the user's time and packet buffer, relative to the weights of the user's other contexts. `None`: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// Policy for packets beyond the context's share of the packet buffer.
@@ -637,7 +637,7 @@ pub struct RunInfo {
     pub message_timeout_us: Option<u64>,
     /// Longest delay of the doorbell, in microseconds.
     pub doorbell_us: Option<u64>,
-    /// Share of time and packet buffer, relative to the weights of other contexts.
+    /// Share of the user's time and packet buffer, relative to the weights of the user's other contexts.
     pub weight: u32,
     /// Policy for packets beyond the context's share of the packet buffer.
     pub full: Full,

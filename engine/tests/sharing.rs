@@ -14,7 +14,7 @@ use spin_abi::events::What;
 use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
 use spin_engine::context::loader::Loader;
-use spin_engine::install::Prepared;
+use spin_engine::install::{Prepared, User};
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
 use spin_nic::{Queue, SyntheticSource, TxQueue};
@@ -271,6 +271,68 @@ fn tasks_are_shared_by_weight() {
         let dropped = lab.total(Counter::DropShare);
         assert_eq!(sent.len() as u64 + dropped, 1600, "{kind}, {schedule}, {weight}");
         assert_eq!(from(1, &sent[..640]), share, "{kind}, {schedule}, {weight}");
+    }
+}
+
+/// Two users: the first one has one context of weight 1 for port 1, the second one `contexts` of this weight for the ports from 2 on.
+/// Returns the ids.
+fn install_users(lab: &mut Lab, contexts: u16, weight: u32) -> Vec<u32> {
+    (1..contexts + 2)
+        .map(|port| {
+            let (user, weight) = if port == 1 { (User(1000), 1) } else { (User(1001), weight) };
+            let install = Install { weight: Some(weight), ..rule(&format!("udp dport {port}")) };
+            lab.try_install(&image("udp_pingpong"), install, user).expect("installs").0
+        })
+        .collect()
+}
+
+/// The second user's contexts: a heavy one, or many.
+const CROWDS: [(u16, u32); 3] = [(1, 1000), (60, 1), (60, 1000)];
+
+/// Equally many packets of both users, `each`, alternately.
+fn of_both_users(contexts: u16, each: u16) -> Vec<Vec<u8>> {
+    let port = |at: u16| if at % 2 == 0 { 1 } else { 2 + at / 2 % contexts };
+    (0..2 * each).map(|at| udp_from(1000 + at, port(at), &[7; 30])).collect()
+}
+
+#[test]
+fn tasks_are_shared_by_user_first() {
+    let schedules = [Schedule::RoundRobin, Schedule::Weighted];
+    // On the fast path, and in queues.
+    let kinds = [Kind::Jit, Kind::Check];
+    for ((schedule, kind), (contexts, weight)) in schedules
+        .into_iter()
+        .flat_map(|schedule| kinds.map(|kind| (schedule, kind)))
+        .flat_map(|of| CROWDS.map(|crowd| (of, crowd)))
+    {
+        let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
+        let mut lab = Lab::sized(kind, ONE_CLUSTER, 4096, sizes, schedule);
+        install_users(&mut lab, contexts, weight);
+        let sent = lab.exchange(&of_both_users(contexts, 800));
+        let first = from(1, &sent[..640]);
+        assert!((288..=352).contains(&first), "{kind}, {schedule}, {contexts} of weight {weight}: {first} of 320");
+    }
+}
+
+/// All packets of one user arrive before those of the other.
+#[test]
+fn the_packet_buffer_is_shared_by_user_first() {
+    const HERS: u16 = 1024;
+    for (contexts, weight) in CROWDS {
+        for own_first in [false, true] {
+            let sizes = Sizes { queues: 1 << 12, hers: HERS.into(), ..Sizes::default() };
+            let mut lab = Lab::sized(Kind::Check, ONE_CLUSTER, 4096, sizes, Schedule::RoundRobin);
+            let ids = install_users(&mut lab, contexts, weight);
+            let own = (0..HERS / 2 * 9 / 10).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>();
+            let others =
+                (0..HERS * 2).map(|flow| udp_from(1000 + flow, 2 + flow % contexts, &[7; 30])).collect::<Vec<_>>();
+            lab.exchange(&if own_first { [own, others].concat() } else { [others, own].concat() });
+            let (dropped, run) = (lab.count(ids[0], Counter::DropShare), lab.count(ids[0], Counter::Released));
+            let others = ids[1..].iter().map(|&id| lab.count(id, Counter::Released)).sum::<u64>();
+            let what = format!("{contexts} of weight {weight}, {own_first}");
+            assert_eq!((dropped, run), (0, u64::from(HERS / 2 * 9 / 10)), "{what}");
+            assert!(others >= u64::from(HERS / 2 * 9 / 10), "{what}: {others}");
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl Bench {
         let (placement, checks) = (Placement::Home, hpu_vm::Checks::Page);
         let options = Options { checks, atomics: jit::Atomics::Home, described: true, ..Options::default() };
         let mut messages = Messages::new(SIZES.queues);
-        messages.add_context(SLOT);
+        messages.add_context(SLOT, 0);
         let blank = MessageParams::payload_only(MessageRef { slot: SLOT, home: 0, message: 0, flow: None });
         let mut mpqs = Mpqs::new(SIZES.queues, SIZES.hers, blank);
         mpqs.add_owner(SLOT.0);

@@ -9,6 +9,7 @@ use spin_shm::Region;
 use crate::context::{Context, Share};
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
+use crate::sched::weights::{Part, WeightSums};
 use spin_pspin::ids::Slot;
 
 /// All contexts of a worker. Those in `routes` are installed and receive frames. Others drain or were rolled back.
@@ -85,7 +86,11 @@ impl Contexts {
     pub(crate) fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
         let found = self.routes.slots.iter().zip(self.installed()).find(|(_, context)| context.id == id);
         let (&slot, context) = found.ok_or(InstallError::NoSuchContext(id))?;
-        if user.may_change(context.uid) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
+        if user.may_change(context.weights.uid) {
+            Ok(slot)
+        } else {
+            Err(InstallError::NotYours { id, owner: context.weights.uid })
+        }
     }
 
     /// The slot of a context, installed or not.
@@ -165,7 +170,7 @@ impl Contexts {
         Some(context)
     }
 
-    /// Divides the packet buffer of `hers` HERs by weight, and derives the settings that depend on all contexts' options.
+    /// Divides the packet buffer of `hers` HERs by the weights of users and of contexts, and derives the settings that depend on all contexts' options.
     ///
     /// Batches are not reordered where order may matter. After a stall, the rest of a batch may belong to other contexts. Packets
     /// that handlers leave to the kernel keep the order of their connection, whatever the key.
@@ -174,19 +179,28 @@ impl Contexts {
         self.stalls = contexts().any(|context| context.run.full == Full::Wait);
         self.reorders = !self.stalls && !contexts().any(|context| context.run.verdicts);
         self.may_overflow = contexts().any(|context| context.overflows());
-        let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
+        let sums: WeightSums = self.installed().map(|context| context.weights).collect();
         for context in self.list.iter_mut().flatten() {
-            context.share = Share::new(hers, context.run.weight, weights, context.run.full);
+            context.share = Share::new(hers, sums.part(context.weights), context.run.full);
         }
     }
 
-    /// Slots and weights of the contexts that new messages may begin in.
-    pub(crate) fn weights(&self) -> impl Iterator<Item = (Slot, u32)> + Clone + '_ {
-        let weights = (0..).map(Slot).zip(&self.list);
-        weights.filter_map(|(slot, context)| {
-            let context = context.as_ref().filter(|context| !context.replacement.draining)?;
-            Some((slot, context.run.weight))
-        })
+    /// Slots and parts of the contexts that new messages may begin in.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Slot, Part)> + '_ {
+        let weights = || {
+            (0..).map(Slot).zip(&self.list).filter_map(|(slot, context)| {
+                let context = context.as_ref().filter(|context| !context.replacement.draining)?;
+                Some((slot, context.weights))
+            })
+        };
+        let sums: WeightSums = weights().map(|(_, weights)| weights).collect();
+        weights().map(move |(slot, weights)| (slot, sums.part(weights)))
+    }
+
+    /// Sets the weight of a user's share. The policy may have changed since the user's other contexts were installed.
+    pub(crate) fn set_user_weight(&mut self, uid: u32, weight: u32) {
+        let of_user = self.list.iter_mut().flatten().filter(|context| context.weights.uid == uid);
+        of_user.for_each(|context| context.weights.user_weight = weight);
     }
 
     /// Records the address at which the application mapped a context's host memory.

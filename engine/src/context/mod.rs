@@ -33,6 +33,7 @@ use crate::context::event_ring::EventRing;
 use crate::install::ledger::Charge;
 use crate::install::ports::PortLease;
 use crate::sched::stall_credit::StallCredit;
+use crate::sched::weights::{ContextWeight, Part};
 
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
@@ -85,6 +86,8 @@ impl Texts {
 /// A context's share of the packet buffer, in HERs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
+    /// The part of the buffer, and of the time.
+    pub part: Part,
     /// The full share.
     pub hers: u32,
     /// The limit above which the `--full` policy applies: see [`Full`].
@@ -92,14 +95,13 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of `hers` HERs for `weight` out of the sum `weights`.
+    /// The share of `hers` HERs for a context with this part.
     #[must_use]
-    pub fn new(hers: u32, weight: u32, weights: u64, full: Full) -> Self {
-        let part = u64::from(hers) * u64::from(weight) / weights.max(1);
+    pub fn new(hers: u32, part: Part, full: Full) -> Self {
         // The share is at most `hers`, which fits.
-        let hers = u32::try_from(part).unwrap_or(u32::MAX).max(1);
+        let hers = u32::try_from(part.of(hers.into())).unwrap_or(u32::MAX).max(1);
         let soft_limit = if full == Full::Mark { hers / 2 } else { hers };
-        Self { hers, soft_limit }
+        Self { part, hers, soft_limit }
     }
 }
 
@@ -190,8 +192,8 @@ pub struct Context {
     pub id: u32,
     /// The name for users.
     pub name: String,
-    /// The user that it belongs to.
-    pub uid: u32,
+    /// The user that it belongs to, and the weights of their shares. The user's is equal for all contexts of the user.
+    pub weights: ContextWeight,
     /// The packets that it takes.
     pub matching: Matching,
     /// The handlers.
@@ -263,7 +265,7 @@ impl Context {
             own: false,
             hidden: false,
             name: self.name.clone(),
-            uid: self.uid,
+            uid: self.weights.uid,
             rules: self.matching.texts.rules.clone(),
             eom: self.matching.texts.eom.clone(),
             key: self.matching.texts.key.clone(),

@@ -1,8 +1,8 @@
 //! Quotas for packets in transit on a packet channel, by context.
 //!
 //! A worker that runs a long handler takes nothing from its channel meanwhile. Without quotas, one flow could then fill the
-//! channel, and the packets of all other contexts would be lost. So each context may fill its share of the channel, by weight,
-//! and the distributor drops its packets beyond that.
+//! channel, and the packets of all other contexts would be lost. So each context may fill its part of the channel, and the
+//! distributor drops its packets beyond that.
 //!
 //! The distributor counts packets per context only while many are out on the channel. It needs no data from the worker to tell
 //! which packets those are: the worker takes packets in the order in which they were staged.
@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use spin_pspin::ids::Slot;
+
+use crate::sched::weights::Part;
 
 /// Maximum number of slots: see [`Limits::contexts`](crate::settings::Limits::contexts).
 const SLOTS: usize = 256;
@@ -25,7 +27,7 @@ const fn index(slot: Slot) -> usize {
     slot.0 as usize % SLOTS
 }
 
-/// Weights and drops of the contexts on one channel. The worker writes the weights, the distributor the drops.
+/// Shares and drops of the contexts on one channel. The worker writes the shares, the distributor the drops.
 #[derive(Debug)]
 pub(crate) struct QuotaTable {
     /// Whether the distributor enforces quotas: several contexts exist, and none stalls reception when its share is full.
@@ -56,13 +58,11 @@ impl Default for QuotaTable {
 }
 
 impl QuotaTable {
-    /// Sets the shares of all contexts by their weights, and whether the distributor enforces them.
-    pub(crate) fn set(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
-        let sum: u64 = weights.clone().map(|(_, weight)| u64::from(weight)).sum();
-        for (slot, weight) in weights {
-            let share = u64::from(weight) * WHOLE / sum.max(1);
+    /// Sets the shares of all contexts, and whether the distributor enforces them.
+    pub(crate) fn set(&self, enforced: bool, parts: impl Iterator<Item = (Slot, Part)>) {
+        for (slot, part) in parts {
             // The result is at most `WHOLE`.
-            self.shares[index(slot)].store(u32::try_from(share).unwrap_or(u32::MAX), Relaxed);
+            self.shares[index(slot)].store(u32::try_from(part.of(WHOLE)).unwrap_or(u32::MAX), Relaxed);
         }
         self.enforced.store(enforced, Relaxed);
     }
@@ -208,6 +208,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{DropReader, QuotaTable, TransitCount, UNCOUNTED};
+    use crate::sched::weights::Part;
     use spin_pspin::ids::Slot;
 
     /// The number of packets admitted, out of `count`.
@@ -221,7 +222,8 @@ mod tests {
         let [flood, other] = [3, 255].map(Slot);
         for (weights, shares) in [([1, 1], [2048, 2048]), ([1, 1000], [4, 4091]), ([1000, 1], [4091, 4])] {
             let table = Arc::new(QuotaTable::default());
-            table.set(true, [(flood, weights[0]), (other, weights[1])].into_iter());
+            let part = |weight| Part::new(weight, weights[0] + weights[1]);
+            table.set(true, [(flood, part(weights[0])), (other, part(weights[1]))].into_iter());
             let (mut transit, mut drops) = (TransitCount::new(table.clone(), SIZE), DropReader::new(table));
             // All packets that are out are held by the worker.
             transit.begin_batch(UNCOUNTED + 1, SIZE, || 0);
@@ -242,7 +244,7 @@ mod tests {
     fn nothing_is_counted_while_few_are_out_or_a_context_is_alone() {
         for (out, enforced) in [(UNCOUNTED, true), (5000, false)] {
             let table = Arc::new(QuotaTable::default());
-            table.set(enforced, [(Slot(0), 1), (Slot(1), 1000)].into_iter());
+            table.set(enforced, [(Slot(0), Part::new(1, 1001)), (Slot(1), Part::new(1000, 1001))].into_iter());
             let mut transit = TransitCount::new(table, 4096);
             transit.begin_batch(out, 4096, || unreachable!("there is nothing to count"));
             assert_eq!(admitted(&mut transit, Slot(0), 128), 128);

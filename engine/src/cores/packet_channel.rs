@@ -23,6 +23,7 @@ use spin_sync::{SidebandRx, SidebandTx, sideband};
 use crate::cores::channel_quota::{DropReader, QuotaTable, TransitCount};
 use crate::egress::pass_cost::PassCost;
 use crate::ingress::matched::Match;
+use crate::sched::weights::Part;
 use spin_pspin::ids::Slot;
 
 /// Minimum number of refills. One task may need this many. With fewer left, the next task waits for more.
@@ -203,9 +204,9 @@ impl PacketRx {
         });
     }
 
-    /// Sets the contexts' shares of the channel, by weight, and whether the distributor enforces them.
-    pub(crate) fn set_quotas(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
-        self.drops.table().set(enforced, weights);
+    /// Sets the contexts' shares of the channel, and whether the distributor enforces them.
+    pub(crate) fn set_quotas(&self, enforced: bool, parts: impl Iterator<Item = (Slot, Part)>) {
+        self.drops.table().set(enforced, parts);
     }
 
     /// Calls `each` with each context whose packets the distributor dropped since the last call, and with their number.

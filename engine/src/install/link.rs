@@ -16,7 +16,9 @@ use crate::context::event_ring::{DoorbellPending, EventRing};
 use crate::context::{Context, ContextLog, Matching, Replacement, Share};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
+use crate::sched::scheduler::MOST_WEIGHT;
 use crate::sched::stall_credit::StallCredit;
+use crate::sched::weights::{ContextWeight, Part};
 use crate::settings::Limits;
 use crate::worker::Worker;
 use crate::worker::core::Core;
@@ -78,12 +80,14 @@ impl Worker {
         let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
         self.set_routes(RoutingTable { table, slots });
-        self.core.table.add_context(slot);
-        self.core.sched.scheduler.add(slot.0, prepared.run.weight);
+        let (uid, user_weight) = (prepared.uid, prepared.user_weight.clamp(1, MOST_WEIGHT));
+        self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
+        self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0));
         self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
         let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
         self.core.contexts.list[slot.0 as usize] = Some(context);
+        self.core.contexts.set_user_weight(uid, user_weight);
         self.core.contexts.linked += 1;
         self.share_buffer();
         Ok(id)
@@ -235,7 +239,7 @@ impl Worker {
         let Core { contexts, table, .. } = &mut self.core;
         contexts.share_buffer(table.hers);
         if let Some(arrivals) = &self.arrivals {
-            arrivals.set_quotas(contexts.is_shared() && !contexts.stalls, contexts.weights());
+            arrivals.set_quotas(contexts.is_shared() && !contexts.stalls, contexts.parts());
         }
     }
 
@@ -289,6 +293,7 @@ impl Worker {
         self.core.table.mpqs.remove_backlog(slot.0);
         let gone = self.core.contexts.take(slot);
         if let Some(context) = &gone {
+            self.core.sched.scheduler.remove(slot.0);
             self.core.telemetry.counts.merge(&context.counts);
         }
         self.share_buffer();
@@ -423,14 +428,14 @@ fn link(
     let mut context = Context {
         id: entry.context,
         name: prepared.install.name,
-        uid: prepared.uid,
+        weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(entry, prepared.match_spec.ports, prepared.match_spec.send.unwrap_or_default()),
         program: prepared.program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
-        share: Share { hers: 0, soft_limit: 0 },
+        share: Share { part: Part::new(0, 1), hers: 0, soft_limit: 0 },
         stall_credit: StallCredit::default(),
         run: prepared.run,
         counts: Counts::default(),

@@ -23,6 +23,8 @@ pub struct Prepared {
     pub(crate) handle: Option<ContextHandle>,
     pub(crate) install: Install,
     pub(crate) uid: u32,
+    /// Weight of the user's share, 1 to [`MOST_WEIGHT`](crate::sched::scheduler::MOST_WEIGHT).
+    pub user_weight: u32,
     pub(crate) program: Program,
     pub(crate) hpus: Hpus,
     pub(crate) memory: ContextMemory,
@@ -50,6 +52,7 @@ impl Prepared {
             handle: self.handle,
             install: self.install.clone(),
             uid: self.uid,
+            user_weight: self.user_weight,
             program: self.program.clone(),
             hpus,
             memory: self.memory.clone(),

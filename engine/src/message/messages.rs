@@ -53,6 +53,11 @@ pub struct Messages {
     begun: u64,
     /// The number of queues that messages hold, by context.
     held: Vec<u32>,
+    /// The number of each context's user.
+    users: Vec<u32>,
+    /// The number of queues that messages hold, by user. Only [counted](Messages::count_by_user) for evictions: messages begin and
+    /// end far more often.
+    held_by_user: Vec<u32>,
     /// The queue that [`Messages::next_expired`] examines next.
     clock_hand: u32,
     /// The queue from which [`Messages::eviction_candidate`] searches next.
@@ -76,15 +81,20 @@ impl Messages {
             free: (0..queues).rev().map(MpqId).collect(),
             begun: 0,
             held: Vec::new(),
+            users: Vec::new(),
+            held_by_user: Vec::new(),
             clock_hand: 0,
             victims: 0,
         }
     }
 
-    /// Makes room for the messages of a context.
-    pub fn add_context(&mut self, context: Slot) {
+    /// Makes room for the messages of a context, which belongs to the user with the number `user`.
+    pub fn add_context(&mut self, context: Slot, user: u32) {
         let slots = self.held.len().max(context.0 as usize + 1);
         self.held.resize(slots, 0);
+        self.users.resize(slots, user);
+        self.users[context.0 as usize] = user;
+        self.held_by_user.resize(self.held_by_user.len().max(user as usize + 1), 0);
     }
 
     /// The queue of a message that a frame arrived for at `now`: a free one if the message is new, `None` if all are taken.
@@ -280,31 +290,53 @@ impl Messages {
     }
 
     /// A queue that a new message of `context` may take over when all are taken. Examines a bounded number of queues that are
-    /// `quiescent`. Prefers the longest unused queue of the context with most queues, if it holds more than `context` will with one
-    /// more. Otherwise returns a queue of `context` itself that was idle for a long time. Open messages of one context therefore do
-    /// not keep others from their share.
+    /// `quiescent`. Prefers the longest unused queue of the [largest owner](Messages::rank), if that [holds
+    /// more](Messages::holds_more) than `context`. Otherwise returns a queue of `context` itself that was idle for a long time. Open
+    /// messages of one user, or of one of a user's contexts, therefore do not keep others from their share.
     pub fn eviction_candidate(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
-        let own = self.held(context);
-        let held = |entry: &FlowEntry| self.held[entry.context.0 as usize];
+        self.count_by_user();
         let idle = |entry: &FlowEntry| entry.idle(now) >= OWN_IDLE;
         let (before, after) = self.entries.split_at(self.victims as usize);
         let from_here = (self.victims..).zip(after).chain((0..).zip(before)).take(LOOKED_AT as usize);
         let eviction_candidate = from_here
             .map(|(number, entry)| (MpqId(number), entry))
             .filter(|(_, entry)| entry.context != Slot::NOBODY)
-            .filter(|(_, entry)| held(entry) > own + 1 || (entry.context == context && idle(entry)))
+            .filter(|(_, entry)| self.holds_more(entry.context, context) || (entry.context == context && idle(entry)))
             .filter(|(mpq, _)| quiescent(*mpq))
-            .min_by_key(|(_, entry)| (Reverse(held(entry)), entry.used))
+            .min_by_key(|(_, entry)| (Reverse(self.rank(entry.context)), entry.used))
             .map(|(mpq, _)| mpq);
         let next = self.victims + LOOKED_AT;
         self.victims = if (next as usize) < self.entries.len() { next } else { 0 };
         eviction_candidate
     }
 
-    /// The context with most queues, if it holds more than `context` will with one more.
-    pub fn most_over_quota(&self, context: Slot) -> Option<Slot> {
-        let (most_over_quota, held) = self.largest_owner()?;
-        (held > self.held(context) + 1).then_some(most_over_quota)
+    /// The [largest owner](Messages::rank), if it [holds more](Messages::holds_more) than `context`.
+    pub fn most_over_quota(&mut self, context: Slot) -> Option<Slot> {
+        self.count_by_user();
+        let owners = (0..).map(Slot).take(self.held.len());
+        owners.max_by_key(|&owner| self.rank(owner)).filter(|&owner| self.holds_more(owner, context))
+    }
+
+    /// Counts the queues that each user holds.
+    fn count_by_user(&mut self) {
+        self.held_by_user.fill(0);
+        for (&user, held) in self.users.iter().zip(&self.held) {
+            self.held_by_user[user as usize] += held;
+        }
+    }
+
+    /// The numbers of queues that a context's user holds, as last counted, and the context itself. The greatest rank is that of the
+    /// largest owner: the largest context of the largest user.
+    fn rank(&self, context: Slot) -> (u32, u32) {
+        (self.held_by_user[self.users[context.0 as usize] as usize], self.held(context))
+    }
+
+    /// Whether the user of `owner` holds more queues than the user of `context` will with one more. Between contexts of one user, the
+    /// contexts are compared.
+    fn holds_more(&self, owner: Slot, context: Slot) -> bool {
+        let ((by_owner, own), (by_other, other)) = (self.rank(owner), self.rank(context));
+        let is_same_user = self.users[owner.0 as usize] == self.users[context.0 as usize];
+        if is_same_user { own > other + 1 } else { own > 0 && by_owner > by_other + 1 }
     }
 
     /// The context with most queues, and their number.
@@ -383,7 +415,7 @@ mod tests {
     #[test]
     fn one_that_may_be_taken_over_is_found_wherever_it_is() {
         let mut messages = Messages::new(600);
-        (0..2).for_each(|context| messages.add_context(Slot(context)));
+        (0..2).for_each(|context| messages.add_context(Slot(context), 0));
         for number in 0..600_u16 {
             let frame = [number.to_le_bytes().as_slice(), &[0; 58]].concat();
             let key = KeySpec::default().extract(&frame, &Headers::parse(&frame));
@@ -394,6 +426,29 @@ mod tests {
         assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
         victims = [0; 4].map(|_| messages.eviction_candidate(Slot(1), 0, |mpq| mpq == MpqId(599)));
         assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
+    }
+
+    #[test]
+    fn the_largest_context_of_the_largest_user_gives_way() {
+        // The user 1 has context 0; the user 0 has the others.
+        let held = [3, 1, 4, 4];
+        let mut messages = Messages::new(12);
+        (0..).zip([1, 0, 0, 0]).for_each(|(context, user)| messages.add_context(Slot(context), user));
+        let mut now = 0;
+        for (context, count) in (0..).zip(held) {
+            for number in 0..count {
+                messages.queue(Slot(context), &key(number), now).expect("a free one");
+                now += 1;
+            }
+        }
+        let candidates = [0, 1, 2].map(|context| {
+            let evicted = messages.eviction_candidate(Slot(context), 0, |_| true);
+            (evicted.map(|mpq| messages.entries[mpq.0 as usize].context), messages.most_over_quota(Slot(context)))
+        });
+        let [two, three] = [2, 3].map(|slot| Some(Slot(slot)));
+        assert_eq!(candidates, [(two, three), (two, three), (None, None)]);
+        // The user 0 has one context with few messages, and takes no queue of a smaller user for it.
+        assert!(messages.rank(Slot(1)) < messages.rank(Slot(2)) && !messages.holds_more(Slot(0), Slot(1)));
     }
 
     /// The key of a UDP flow from this address and port.
@@ -431,7 +486,7 @@ mod tests {
         #[test]
         fn queues_are_found_as_a_map_finds_them(steps in proptest::collection::vec((0..3_u32, 0..6_u8, 0..12_u32), 1..300)) {
             let mut messages = Messages::new(8);
-            (0..3).for_each(|context| messages.add_context(Slot(context)));
+            (0..3).for_each(|context| messages.add_context(Slot(context), 0));
             let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
             // The heads of the buckets, read long before.
             let places = (0..3).flat_map(|context| (0..6).map(move |number| (Slot(context), number)));

@@ -50,9 +50,9 @@ impl MessageTable {
         }
     }
 
-    /// Makes room for a context, and its queues for packet mode.
-    pub(crate) fn add_context(&mut self, slot: Slot) {
-        self.messages.add_context(slot);
+    /// Makes room for a context of a user, and its queues for packet mode.
+    pub(crate) fn add_context(&mut self, slot: Slot, user: u32) {
+        self.messages.add_context(slot, user);
         self.mpqs.add_owner(slot.0);
         let next = self.packet_queues(Slot(slot.0 + 1)).start;
         self.mpqs.grow(next);
@@ -171,7 +171,7 @@ impl MessageTable {
     }
 
     /// The queue to evict for a new message of a context when all are taken. This is an open message with nothing queued, or else
-    /// a queued message of the largest owner without a task in flight. A slow context therefore does not keep others out.
+    /// a queued message of the largest user's largest context without a task in flight. A slow context therefore does not keep others out.
     pub(crate) fn eviction_candidate(&mut self, slot: Slot, now: u64) -> Option<MpqId> {
         let Self { messages, mpqs, .. } = self;
         let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_quiescent(mpq));

@@ -1,7 +1,10 @@
-//! Scheduling state of a worker: shares of contexts, the order of a batch, the time of a poll.
+//! Scheduling state of a worker: shares of users and contexts, the order of a batch, the time of a poll.
 
+mod entity;
 pub mod scheduler;
 pub mod stall_credit;
+mod users;
+pub mod weights;
 
 use std::time::Duration;
 

@@ -3,13 +3,14 @@
 //!
 //! Whether other contexts have packets is unknown while nothing is received. So all installed contexts count. The context is
 //! charged for the full time, including that of its own tasks. The stall also adds to a debt. The context repays it while it does
-//! not stall, at a rate of its weight divided by the weight of all others. With more than 200 µs of debt, it may not stall: its
+//! not stall, at a rate of its [part](Part) of the time divided by that of all others. With more than 200 µs of debt, it may not stall: its
 //! packets without room are dropped until the debt is zero. Over any but the shortest time, others therefore get their share. A
 //! context that is alone may stall without limit.
 
 use std::time::Duration;
 
 use crate::sched::SHARED_TIME;
+use crate::sched::weights::Part;
 use crate::telemetry::latency::nanoseconds;
 
 /// Maximum debt, and so the longest consecutive stall: about one poll.
@@ -31,9 +32,9 @@ impl StallCredit {
         self.over |= self.debt > picoseconds(MAX_DEBT);
     }
 
-    /// Repays debt for a time without a stall, at the rate `own / others` of the weights.
-    pub(crate) fn repay(&mut self, time: Duration, own: u64, others: u64) {
-        let regained = picoseconds(time).saturating_mul(own) / others.max(1);
+    /// Repays debt for a time without a stall, at the rate of `part` to the part of all others.
+    pub(crate) fn repay(&mut self, time: Duration, part: Part) {
+        let regained = part.relative_to_others(picoseconds(time));
         self.debt = self.debt.saturating_sub(regained);
         self.over &= self.debt > 0;
     }
@@ -55,6 +56,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{MAX_DEBT, StallCredit};
+    use crate::sched::weights::Part;
 
     /// Microseconds of stalls by a context that always has more packets than room.
     fn stalled(own: u64, others: u64) -> u64 {
@@ -65,7 +67,7 @@ mod tests {
                 stalled += 1;
                 credit.debit(step);
             } else {
-                credit.repay(step, own, others);
+                credit.repay(step, Part::new(own, own + others));
             }
         }
         stalled

@@ -258,13 +258,11 @@ pub(crate) fn charge_waits(core: &mut Core, stall: Option<Stall>, poll: Duration
         let own = scheduler.service(slot.0).saturating_sub(service);
         scheduler.charge(slot.0, 0, poll.saturating_sub(own));
     }
-    let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
     for (number, context) in (0..).zip(&mut contexts.list) {
         let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
-        let own = u64::from(context.run.weight);
         match stall {
             Some(Stall { slot: Slot(stall), .. }) if stall == number => context.stall_credit.debit(poll),
-            _ => context.stall_credit.repay(since, own, weights.saturating_sub(own)),
+            _ => context.stall_credit.repay(since, context.share.part),
         }
     }
 }

@@ -80,10 +80,23 @@ impl Core {
         Some((Some(hpu), true))
     }
 
-    /// The minimum virtual time of the contexts that have packets in the batch or runnable tasks.
-    pub(crate) fn min_vtime(&self) -> u64 {
-        let arrived = self.sched.order.slots().iter().map(|slot| slot.0);
-        self.sched.scheduler.min_vtime(arrived.chain(self.runnable()))
+    /// Notes the contexts that have packets in the batch or runnable tasks, for the lag bound.
+    pub(crate) fn note_backlog(&mut self) {
+        let Self { sched: Sched { scheduler, order, .. }, parked, table, contexts, .. } = self;
+        let arrived = order.slots().iter().map(|slot| slot.0);
+        scheduler.note_backlog(arrived.chain(runnable(parked, &table.mpqs, &contexts.list)));
+    }
+
+    /// Whether a context may run its packets on arrival.
+    pub(crate) fn within_lag(&mut self, slot: Slot) -> bool {
+        if !self.sched.scheduler.user_within_lag(slot.0) {
+            return false;
+        }
+        if !self.sched.scheduler.context_within_lag(slot.0) {
+            // Other contexts of the user may have advanced since the backlog was noted.
+            self.note_backlog();
+        }
+        self.sched.scheduler.context_within_lag(slot.0)
     }
 
     /// Whether a context comes before all contexts with runnable tasks.
@@ -96,9 +109,8 @@ impl Core {
     #[cold]
     pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
         !self.contexts.is_shared() || {
-            let min_vtime = self.min_vtime();
-            self.sched.scheduler.within_lag(slot.0, min_vtime, self.contexts.linked)
-                && self.sched.scheduler.pick([slot.0]).is_some()
+            self.note_backlog();
+            self.sched.scheduler.within_lag(slot.0) && self.sched.scheduler.pick([slot.0]).is_some()
         }
     }
 }

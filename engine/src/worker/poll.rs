@@ -208,7 +208,8 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         let Sched { order, scheduler, .. } = &mut self.core.sched;
         order.put_in_order(&mut self.ingress.inbound, scheduler);
         let (sampled, timer) = (self.core.telemetry.is_sampled(self.rx_backlog()), self.timer());
-        let mut guard = LagGuard { min_vtime: self.core.min_vtime(), timer, sampled };
+        self.core.note_backlog();
+        let mut guard = LagGuard { timer, sampled };
         for rank in 0..self.core.sched.order.slots().len() {
             let slot = self.core.sched.order.slots()[rank];
             all.expects = self.expects_others(slot, self.core.sched.order.slots().len() > 1);
@@ -225,14 +226,8 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             }
         }
         all.long = guard.timer.took() >= LONG_POLL;
-        all.slot = self
-            .core
-            .sched
-            .order
-            .slots()
-            .iter()
-            .copied()
-            .min_by_key(|slot| self.core.sched.scheduler.min_vtime([slot.0]));
+        all.slot =
+            self.core.sched.order.slots().iter().copied().min_by_key(|slot| self.core.sched.scheduler.vtimes(slot.0));
         all
     }
 
@@ -240,10 +235,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     fn run_within_lag(&mut self, slot: Slot, now: BatchTime, guard: &mut LagGuard<&'w C>, all: &mut ArrivalStats) {
         let mut left = if all.expects { CONTENDED_TASKS } else { SHARED_BATCH as u32 };
         self.core.sched.timed_out = false;
-        while self.ingress.inbound.is_next_of(slot)
-            && left > 0
-            && !guard.timer.is_over()
-            && self.within_lag(slot, guard)
+        while self.ingress.inbound.is_next_of(slot) && left > 0 && !guard.timer.is_over() && self.core.within_lag(slot)
         {
             let progress = self.run_next(slot, now, &mut guard.sampled);
             let owed = self.core.sched.scheduler.charge(slot.0, progress.tasks, guard.timer.split());
@@ -255,15 +247,6 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
                 break;
             }
         }
-    }
-
-    /// Whether a context is within the lag bound.
-    fn within_lag(&self, slot: Slot, guard: &mut LagGuard<&'w C>) -> bool {
-        if !self.core.sched.scheduler.within_lag(slot.0, guard.min_vtime, self.core.contexts.linked) {
-            // Other contexts may have advanced since `min_vtime` was computed.
-            guard.min_vtime = self.core.min_vtime();
-        }
-        self.core.sched.scheduler.within_lag(slot.0, guard.min_vtime, self.core.contexts.linked)
     }
 
     /// Whether a context is the only one with packets or tasks, but shared the time until recently.
@@ -330,10 +313,8 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 }
 
-/// The bound on how far contexts may run ahead on packets of a batch.
+/// The bound on how long contexts may run ahead on packets of a batch.
 struct LagGuard<C> {
-    /// The minimum virtual time when last computed.
-    min_vtime: u64,
     timer: PollTimer<C>,
     /// Whether a task was timed recently enough.
     sampled: bool,

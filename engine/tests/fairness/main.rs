@@ -8,8 +8,13 @@
 mod common;
 mod simulation;
 
+use std::ops::Range;
+
 use common::image;
-use simulation::{Counts, Handlers, Mode, RING, Simulation, Stream};
+use proptest::array::uniform3;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use simulation::{Counts, Handlers, Mode, RING, Simulation, Stream, Tenant};
 
 const MICROSECOND: u64 = 1000;
 const MILLISECOND: u64 = 1000 * MICROSECOND;
@@ -21,6 +26,9 @@ const EVENT: [u8; 6] = [0, 0, 0, 0, 1, 0];
 /// Indexes of the context under test and of the hostile one.
 const NEIGHBOUR: usize = 0;
 const HOSTILE: usize = 1;
+
+/// The first of some users that no system has.
+const FIRST_USER: u32 = 3_000_000_000;
 
 const MODES: [Mode; 3] = [Mode::RunToCompletion, Mode::LocalShare, Mode::ReceiveOnly];
 
@@ -152,6 +160,156 @@ fn shares_are_kept_beside_floods() {
     shares_beside("floods", || told(4 * MICROSECOND, 30), 2 * MICROSECOND, 40 * MILLISECOND);
 }
 
+/// The part of each thread's time that each of two users gets, and of the packets that run. The first user has one context of
+/// weight 1, the second one `contexts` of this weight. Both have more packets than there is time for.
+fn parts_of_users(mode: Mode, contexts: usize, weight: u32, task: u64) -> Vec<[f64; 2]> {
+    const TIME: u64 = 60 * MILLISECOND;
+    let handlers = told(task, 30);
+    let one = Tenant { uid: FIRST_USER, user_weight: 1, weight: 1, handlers };
+    let others = vec![Tenant { uid: FIRST_USER + 1, weight, ..one.clone() }; contexts];
+    let simulation = Simulation::with(mode, &[vec![one], others].concat());
+    let (start, flows) = (simulation.now(), (1000..1064).collect::<Vec<_>>());
+    let interval = task * 4 / 5 / u64::from(mode.workers());
+    simulation.send(stream(0, &flows, start, interval, TIME / interval));
+    for context in 1..=contexts {
+        let each = interval / 2 * contexts as u64;
+        simulation.send(stream(context, &flows, start + interval / 2 * context as u64, each, TIME / each));
+    }
+    simulation.run_until(start + TIME);
+    let users = [0..1, 1..contexts + 1];
+    let run = users.clone().map(|contexts| contexts.map(|context| simulation.counts(context).run).sum::<u64>() as f64);
+    let parts = (0..mode.workers() as usize).map(|thread| {
+        let charged = |contexts: Range<usize>| contexts.map(|at| simulation.charged(thread, at)).sum::<u64>();
+        users.clone().map(|contexts| charged(contexts) as f64 / TIME as f64)
+    });
+    parts.chain([run.map(|own| own / (run[0] + run[1]))]).collect()
+}
+
+/// A user's weights and number of contexts take nothing from others.
+#[test]
+fn users_have_equal_shares_whatever_their_contexts() {
+    let mut failed = Vec::new();
+    for (mode, (contexts, weight)) in
+        MODES.into_iter().flat_map(|mode| [(1, 1000), (60, 1), (60, 1000)].map(|of| (mode, of)))
+    {
+        for task in [5 * MICROSECOND, 50 * MICROSECOND] {
+            let parts = parts_of_users(mode, contexts, weight, task);
+            let what = format!("{mode:?}, {contexts} of weight {weight}, tasks of {task} ns: {parts:.4?}");
+            println!("{what}");
+            if parts.iter().flatten().any(|&part| part < 0.9 * 0.5) {
+                failed.push(what);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Phases of a random case, in each of which contexts have other demands.
+const PHASES: usize = 3;
+
+/// A context of a random case.
+#[derive(Clone, Debug)]
+struct Demand {
+    weight: u32,
+    /// Nanoseconds of each task.
+    task: u64,
+    /// Percent of the thread's time that its packets need in each phase.
+    percent: [u64; PHASES],
+}
+
+/// What a user had in a phase, in nanoseconds.
+#[derive(Debug)]
+struct Phase {
+    weight: u32,
+    contexts: Range<usize>,
+    /// The time that all packets need which arrived.
+    wanted: u64,
+    charged: u64,
+}
+
+/// What each user would have of the charged time in an ideal fluid: by weight, and no more than the user's packets need.
+fn fair(users: &[Phase]) -> Vec<f64> {
+    let all = users.iter().map(|user| user.charged).sum::<u64>() as f64;
+    let at = |level: f64| {
+        users.iter().map(move |user| (user.wanted.max(user.charged) as f64).min(level * f64::from(user.weight)))
+    };
+    let (mut low, mut high) = (0.0, all);
+    for _ in 0..50 {
+        let level = f64::midpoint(low, high);
+        *(if at(level).sum::<f64>() < all { &mut low } else { &mut high }) = level;
+    }
+    at(low).collect()
+}
+
+/// Runs the contexts of users with these weights. Returns what each user had, by phase. No packets wait when a phase begins.
+fn phases_of(users: &[(u32, Vec<Demand>)]) -> Vec<Vec<Phase>> {
+    // Much longer than the time that users may borrow who had no work before.
+    const TIME: u64 = 150 * MILLISECOND;
+    let mut tenants = Vec::new();
+    for (uid, &(user_weight, ref demands)) in (FIRST_USER..).zip(users) {
+        let tenant =
+            |&Demand { weight, task, .. }: &Demand| Tenant { uid, user_weight, weight, handlers: told(task, 30) };
+        tenants.extend(demands.iter().map(tenant));
+    }
+    let simulation = Simulation::with(Mode::RunToCompletion, &tenants);
+    let flows: Vec<_> = (1000..1064).collect();
+    let mut phases = Vec::new();
+    for phase in 0..PHASES {
+        let (start, mut sent) = (simulation.now(), 0);
+        let done = |at| {
+            let Counts { run, lost, dropped } = simulation.counts(at);
+            run + lost + dropped
+        };
+        let done_before: u64 = (0..tenants.len()).map(done).sum();
+        let charged: Vec<_> = (0..tenants.len()).map(|at| simulation.charged(0, at)).collect();
+        let (mut had, mut context) = (Vec::new(), 0);
+        for &(weight, ref demands) in users {
+            let mut user = Phase { weight, wanted: 0, contexts: context..context + demands.len(), charged: 0 };
+            for &Demand { task, percent, .. } in demands {
+                if let Some(interval) = (task * 100).checked_div(percent[phase]) {
+                    let count = TIME / interval;
+                    simulation.send(stream(context, &flows, start + interval / 2, interval, count));
+                    user.wanted += count * task;
+                    sent += count;
+                }
+                context += 1;
+            }
+            had.push(user);
+        }
+        simulation.run_until(start + TIME);
+        for user in &mut had {
+            user.charged = user.contexts.clone().map(|at| simulation.charged(0, at) - charged[at]).sum();
+        }
+        phases.push(had);
+        while (0..tenants.len()).map(done).sum::<u64>() < done_before + sent {
+            simulation.run_until(simulation.now() + MILLISECOND);
+        }
+    }
+    phases
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn users_with_work_have_their_share_whatever_others_demand(
+        users in vec((1..5_u32, vec((1..5_u32, 5..60_u64, uniform3(prop_oneof![Just(0), 3..60_u64])), 1..4)), 8),
+    ) {
+        let demand = |(weight, task, percent)| Demand { weight, task: task * MICROSECOND, percent };
+        let users: Vec<_> = users
+            .into_iter()
+            .map(|(weight, contexts): (u32, Vec<_>)| (weight, contexts.into_iter().map(demand).collect::<Vec<_>>()))
+            .collect();
+        for phase in phases_of(&users) {
+            for (user, (had, fair)) in phase.iter().zip(fair(&phase)).enumerate() {
+                // A few packets still wait.
+                let waiting = (5 * 60 * MICROSECOND) as f64;
+                prop_assert!(had.charged as f64 >= 0.9 * fair - waiting, "user {user}: {fair:.0} for {had:?} of {phase:?}");
+            }
+        }
+    }
+}
+
 /// A context whose packets cost more to receive than to run is charged for reception too.
 #[test]
 fn reception_is_charged_to_the_context_of_the_packets() {
@@ -161,7 +319,7 @@ fn reception_is_charged_to_the_context_of_the_packets() {
     simulation.send(stream(NEIGHBOUR, &flows, start, 4 * MICROSECOND, TIME / (4 * MICROSECOND)));
     simulation.send(stream(HOSTILE, &flows, start, 200, TIME / 200));
     // Frames that match no context are charged to the daemon.
-    simulation.send(stream(simulation::STRANGER, &flows, start, MICROSECOND, TIME / MICROSECOND));
+    simulation.send(stream(simulation.stranger(), &flows, start, MICROSECOND, TIME / MICROSECOND));
     simulation.run_until(start + TIME);
     let [neighbour, hostile] = [NEIGHBOUR, HOSTILE].map(|context| {
         let (tasks, rx) = (simulation.time(0, context), simulation.rx_time(context));

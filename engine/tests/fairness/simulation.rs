@@ -13,6 +13,10 @@ use spin_abi::counters::Counter;
 use spin_abi::events::PAGE;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
+use spin_engine::control::policy::Policy;
+use spin_engine::control::policy::grant::Grant;
+use spin_engine::control::policy::host::Host;
+use spin_engine::control::policy::section::{Keys, Section, Send};
 use spin_engine::cores::packet_channels::PacketChannels;
 use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::install::Prepared;
@@ -32,8 +36,6 @@ const POLL: u64 = 200;
 const READING: u64 = 50;
 pub const RECEIVING: u64 = 100;
 const IDLE: u64 = 8000;
-/// The sender of frames that match no context.
-pub const STRANGER: usize = 2;
 /// More frames than can be in flight.
 const FRAMES: usize = 1 << 14;
 
@@ -57,6 +59,7 @@ impl Mode {
 }
 
 /// The handlers of a context.
+#[derive(Clone)]
 pub struct Handlers {
     pub image: Arc<[u8]>,
     /// Nanoseconds of each task. Each one writes one event.
@@ -65,6 +68,16 @@ pub struct Handlers {
     pub payload: Vec<u8>,
     /// The real timeout of its watchdog.
     pub watchdog_us: Option<u64>,
+}
+
+/// A context to install.
+#[derive(Clone)]
+pub struct Tenant {
+    pub uid: u32,
+    /// The weight that the policy gives the user; of no effect for root.
+    pub user_weight: u32,
+    pub weight: u32,
+    pub handlers: Handlers,
 }
 
 /// Packets to come.
@@ -78,7 +91,7 @@ pub struct Stream {
 }
 
 /// The fates of a context's packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub run: u64,
     /// Packets lost by the NIC.
@@ -199,6 +212,14 @@ impl Wire {
     }
 }
 
+/// What a policy allows a user of this weight.
+fn grant(uid: u32, weight: u32) -> Grant {
+    let keys =
+        Keys { rules: Some(vec!["any".to_owned()]), send: Some(Send::Raw), weight: Some(weight), ..Keys::default() };
+    let section = Section { user: [(uid.to_string(), keys)].into(), ..Section::default() };
+    Policy::new(section).expect("a policy").grant(uid, uid, &Host::Absent)
+}
+
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Part {
     ReceiveOnly(ReceiveOnly),
@@ -222,8 +243,14 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Contexts of these weights: the first one for UDP port 1, the second one for port 2.
+    /// Contexts of one user, with these weights: the first one for UDP port 1, the second one for port 2.
     pub fn new(mode: Mode, weights: [u32; 2], handlers: [Handlers; 2]) -> Self {
+        let tenant = |(weight, handlers)| Tenant { uid: 0, user_weight: 1, weight, handlers };
+        Self::with(mode, &weights.into_iter().zip(handlers).map(tenant).collect::<Vec<_>>())
+    }
+
+    /// These contexts, for UDP ports from 1 on.
+    pub fn with(mode: Mode, tenants: &[Tenant]) -> Self {
         let (near, far) = pair(FRAMES).expect("a pair");
         let taken = Arc::<AtomicU64>::default();
         let nic = Box::new(Nic { queue: near, taken: taken.clone() });
@@ -250,17 +277,18 @@ impl Simulation {
                 (Some(receiver), (0..).zip(ends).map(fed).collect())
             }
         };
-        let payloads = handlers.iter().map(|handlers| handlers.payload.clone()).collect();
+        let payloads = tenants.iter().map(|tenant| tenant.handlers.payload.clone()).collect();
         let mut contexts = Vec::new();
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
-        for ((port, handlers), weight) in (1..).zip(handlers).zip(weights) {
+        for (port, Tenant { uid, user_weight, weight, handlers }) in (1..).zip(tenants) {
             let install = Install {
-                weight: Some(weight),
+                weight: Some(*weight),
                 watchdog_us: handlers.watchdog_us,
                 host_mem: 4096,
                 ..rule(&format!("udp dport {port}"))
             };
-            let mut rest = Prepared::new(install, &handlers.image, 0, &loader, &limits).expect("installs");
+            let grant = grant(*uid, *user_weight);
+            let mut rest = Prepared::for_user(install, &handlers.image, &grant, &loader, &limits).expect("installs");
             let mut id = 0;
             for (engine, next) in engines.iter_mut().zip(1..) {
                 let after = rest.split_off(next.min(workers));
@@ -282,6 +310,11 @@ impl Simulation {
         let lost = vec![0; payloads.len()];
         let wire = Wire { far, taken: taken.clone(), sent: 0, streams: Vec::new(), payloads, lost };
         Self { threads, wire: RefCell::new(wire), taken, contexts }
+    }
+
+    /// The sender of frames that match no context.
+    pub fn stranger(&self) -> usize {
+        self.contexts.len()
     }
 
     /// The number of tasks that a context had on a cluster.

@@ -151,7 +151,7 @@ pub struct InstallArgs {
     /// in parallel.
     #[arg(long, value_name = "home|any", default_value_t)]
     pub placement: Placement,
-    /// Weight of the context's share of time and packet buffer, relative to other contexts.
+    /// Weight of the context's share of its user's time and packet buffer, relative to the user's other contexts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
     /// Policy when the context's share of the packet buffer is full. 'drop' drops packets. 'wait' stalls reception for

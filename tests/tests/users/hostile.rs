@@ -102,7 +102,7 @@ fn rewritten_ring(spind: &Spind) -> Vec<UnixStream> {
     let len = ring.metadata().expect("a file").len();
     for round in 0..5_u64 {
         let noise: Vec<u8> =
-            (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9).rotate_left(9) ^ round * 77) as u8).collect();
+            (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9).rotate_left(9) ^ (round * 77)) as u8).collect();
         ring.write_all_at(&noise, 0).expect("shared memory");
         client.replay(&write_all(&[Packet::whole(0, udp(9001, b"hello"))])).expect("loopback replays");
     }

@@ -93,7 +93,21 @@ impl Prepared {
             charges: charges.into(),
             image,
         };
-        Ok(Self { handle: None, install, uid, program, hpus, memory, match_spec, key, host, event_ring, run, warnings })
+        Ok(Self {
+            handle: None,
+            install,
+            uid,
+            user_weight: grant.weight(),
+            program,
+            hpus,
+            memory,
+            match_spec,
+            key,
+            host,
+            event_ring,
+            run,
+            warnings,
+        })
     }
 }
 
