@@ -291,7 +291,7 @@ const CROWDS: [(u16, u32); 3] = [(1, 1000), (60, 1), (60, 1000)];
 
 /// Equally many packets of both users, `each`, alternately.
 fn of_both_users(contexts: u16, each: u16) -> Vec<Vec<u8>> {
-    let port = |at: u16| if at % 2 == 0 { 1 } else { 2 + at / 2 % contexts };
+    let port = |at: u16| if at.is_multiple_of(2) { 1 } else { 2 + at / 2 % contexts };
     (0..2 * each).map(|at| udp_from(1000 + at, port(at), &[7; 30])).collect()
 }
 

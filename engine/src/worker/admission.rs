@@ -16,7 +16,7 @@ use crate::ingress::rx_batch::{MatchedPacket, RxBatch};
 use crate::sched::Sched;
 use crate::worker::core::Core;
 use spin_pspin::hpu::ip_view;
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{BatchTime, DropReason, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId};
 
@@ -170,7 +170,7 @@ fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_
     core.table.admitted += 1;
     let context = core.contexts.get(slot);
     // PsPIN's view changes headers, and the bounds of the frame, on which its spare bytes depend.
-    let received = context.matching.send.is_restricted().then(|| PacketFields::of(&frame));
+    let received = context.matching.send.is_restricted().then(|| Received::of(&frame));
     let in_pspin_view = context.run.abi == Abi::Pspin && ip_view::to_pspin_view(&mut frame);
     if let Some(received) = received {
         received.keep_in(&mut frame);

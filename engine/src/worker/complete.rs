@@ -10,7 +10,7 @@ use crate::context::{Context, Matching};
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
 use spin_pspin::hpu::command::{Access, CommandBudget, Commands, DeferredSend};
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
@@ -156,7 +156,7 @@ impl Core {
         let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
         let (access, budget) = (Access { host: None, send }, CommandBudget::used(deferred));
         let mut commands = Commands::new(nic, outbound, access, counts, None, false, budget);
-        commands.set_received(|received| *received = PacketFields::kept_in(&packet.frame));
+        commands.set_received(|received| *received = Received::kept_in(&packet.frame));
         let Some(why) = packet.drop_reason else { return commands.release(packet.frame) };
         if let Some(send) = deferred {
             commands.copy_deferred(send, &packet.frame);

@@ -13,7 +13,7 @@ use crate::worker::parked::{Borrowed, Parked, ResumePoint};
 use crate::worker::runner::TaskRunner;
 use spin_pspin::hpu::command::{Access, CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{MessageRef, Packet, Slot};
 use spin_pspin::mpq::Task;
 
@@ -50,7 +50,7 @@ impl TaskRunner {
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
         let access = Access { host: None, send: rights };
         let mut commands = Commands::new(nic, outbound, access, counts, None, false, CommandBudget::FULL);
-        commands.set_received(|received| *received = PacketFields::kept_in(&task.packet.frame));
+        commands.set_received(|received| *received = Received::kept_in(&task.packet.frame));
         hpus.get(hpu).set_status(send.handle, commands.copy_deferred(send, &task.packet.frame));
         issued
     }

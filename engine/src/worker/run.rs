@@ -7,7 +7,7 @@ use spin_nic::Frame;
 use crate::message::messages::Messages;
 use crate::worker::task::{about, processes, started};
 use spin_pspin::hpu::command::{CommandBudget, Commands};
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::hpu::{HpuRun, TaskIdentity};
 use spin_pspin::ids::{MessageRef, Packet, Slot, Timestamp};
 use spin_pspin::mpq::{Mpqs, Stage, Task};
@@ -105,7 +105,7 @@ impl TaskSource for Queued<'_> {
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: &Self::Taken) -> TaskIdentity {
         let commands = run.commands();
         commands.counts.add(started(self.stage), 1);
-        commands.set_received(|received| *received = PacketFields::kept_in(&task.packet.frame));
+        commands.set_received(|received| *received = Received::kept_in(&task.packet.frame));
         // The next packet may no longer be in the cache. It is prefetched while this task runs.
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
             packet.frame.prefetch_first(self.looked_at);

@@ -29,7 +29,7 @@ use crate::worker::watchdog_poll::WatchdogPoll;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::hpu::shadow::Difference;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
@@ -261,7 +261,7 @@ impl TaskRunner {
         }
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
         let mut commands = Commands::new(nic, outbound, access, counts, Some(events), releases_packet, issued);
-        commands.set_received(|received| *received = PacketFields::kept_in(&task.packet.frame));
+        commands.set_received(|received| *received = Received::kept_in(&task.packet.frame));
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);

@@ -22,7 +22,7 @@ use crate::worker::task::{Parts, Progress, parts};
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
@@ -368,7 +368,7 @@ impl TaskSource for SharedTasks<'_> {
     }
 
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, shared_task): &Self::Taken) -> TaskIdentity {
-        run.commands().set_received(|received| *received = PacketFields::kept_in(&shared_task.task.packet.frame));
+        run.commands().set_received(|received| *received = Received::kept_in(&shared_task.task.packet.frame));
         if let Some((_, next)) = self.helpers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }

@@ -23,7 +23,7 @@ use spin_pspin::counts::Counts;
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::hpu::send_rights::PacketFields;
+use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
 
@@ -183,7 +183,7 @@ impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
     #[inline(always)]
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
         if self.path.restricted {
-            run.commands().set_received(|received| received.read(self.path.frame()));
+            run.commands().set_received(|received| *received = Received::of(self.path.frame()));
         }
         TaskIdentity { flow: if SINGLE { packet.flow } else { packet.mpq.0 }, message: packet.message }
     }
@@ -402,7 +402,7 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
             }
             SlowReason::Waits(mpq) => {
                 if self.restricted {
-                    PacketFields::of(&frame).keep_in(&mut frame);
+                    Received::of(&frame).keep_in(&mut frame);
                 }
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;

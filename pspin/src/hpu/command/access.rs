@@ -3,7 +3,7 @@
 use spin_frame::Frame;
 
 use crate::host_memory::HostMemory;
-use crate::hpu::send_rights::{PacketFields, SendRights};
+use crate::hpu::send_rights::{Received, SendRights};
 
 /// What the tasks of a context may access by commands.
 #[derive(Clone, Copy)]
@@ -18,19 +18,19 @@ pub struct Access<'t> {
 pub(super) struct SendGuard<'t> {
     rights: &'t SendRights,
     /// Fields of the task's packet before any handler ran. Unknown without restrictions.
-    received: PacketFields,
+    received: Received,
 }
 
 impl<'t> SendGuard<'t> {
     /// The guard of a task whose packet is unknown.
     #[inline]
     pub(super) const fn new(rights: &'t SendRights) -> Self {
-        Self { rights, received: PacketFields::UNKNOWN }
+        Self { rights, received: Received::UNKNOWN }
     }
 
     /// Sets the fields of the task's packet, if the rights depend on them.
     #[inline(always)]
-    pub(super) fn set_received(&mut self, read: impl FnOnce(&mut PacketFields)) {
+    pub(super) fn set_received(&mut self, read: impl FnOnce(&mut Received)) {
         if self.rights.is_restricted() {
             read(&mut self.received);
         }

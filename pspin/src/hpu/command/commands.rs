@@ -16,7 +16,7 @@ use spin_frame::{Frame, MIN_SEND, TxQueue};
 use crate::counts::Counts;
 use crate::host_memory::HostMemory;
 use crate::hpu::ip_view::Link;
-use crate::hpu::send_rights::PacketFields;
+use crate::hpu::send_rights::Received;
 
 use super::access::{Access, SendGuard};
 use super::budget::{self, CommandBudget};
@@ -80,7 +80,7 @@ impl<'t> Commands<'t> {
 
     /// Sets the fields of the next task's packet, if the rights to send depend on them. Call it before the task runs.
     #[inline(always)]
-    pub fn set_received(&mut self, read: impl FnOnce(&mut PacketFields)) {
+    pub fn set_received(&mut self, read: impl FnOnce(&mut Received)) {
         self.guard.set_received(read);
     }
 

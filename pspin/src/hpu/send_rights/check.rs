@@ -21,23 +21,40 @@ const SOURCE_ROUTES: [u8; 2] = [131, 137];
 const ECHO: [u8; 2] = [8, 0];
 const ECHO6: [u8; 2] = [128, 129];
 
-/// Whether `frame` answers a plain packet by a plain one from the address and port that it was sent to. Most replies do. They take a
-/// few comparisons at constant positions.
+/// Whether `frame` answers a plain packet, with the headers `received`, by a plain one from the address and port that it was sent to.
+/// Most replies do. They take a few comparisons at constant positions.
 #[inline]
-pub(super) fn is_plain_reply(rights: &SendSource, received: &PacketFields, frame: &[u8]) -> bool {
-    let (Some(head), Some(_)) = (frame.first_chunk::<PLAIN>(), Headers::plain_end(frame)) else { return false };
-    let addressed = head[..6] == received.source_mac
-        && head[6..12] == *mac_of(rights, received)
-        && head[26..30] == received.destination[..4]
-        && head[30..34] == received.source[..4]
-        && head[34..36] == received.transport[2..]
-        && head[36..38] == received.transport[..2];
-    let [to, from] = [&head[30..34], &head[26..30]].map(|it| IpAddr::from([it[0], it[1], it[2], it[3]]));
-    addressed
-        && received.is_plain()
-        && has_one_host(&received.source_mac, to)
-        && has_one_host(mac_of(rights, received), from)
-        && is_host_of(rights, received, from)
+pub(super) fn is_plain_reply(rights: &SendSource, received: &[u8; PLAIN], frame: &[u8]) -> bool {
+    let (Some(sent), Some(_)) = (frame.first_chunk::<PLAIN>(), Headers::plain_end(frame)) else { return false };
+    mac(sent, 0) == mac(received, 6)
+        && mac(sent, 6) == mac(received, 0)
+        // IP addresses, then ports.
+        && word::<8>(sent, 26) == word::<8>(received, 26).rotate_left(32)
+        && word::<4>(sent, 34) as u32 == (word::<4>(received, 34) as u32).rotate_left(16)
+        && is_to_host(rights, received)
+}
+
+/// Whether a plain packet is from one host to this one.
+#[inline]
+fn is_to_host(rights: &SendSource, received: &[u8; PLAIN]) -> bool {
+    let address = |at: usize| IpAddr::from([received[at], received[at + 1], received[at + 2], received[at + 3]]);
+    let is_known = rights.host.as_ref().is_none_or(|host| host.mac == received[..6] && host.ip.contains(&address(30)));
+    // No group sends or answers.
+    is_known && (received[0] | received[6]) & 1 == 0 && is_one_host(address(26)) && is_one_host(address(30))
+}
+
+/// A MAC address as a number.
+#[inline]
+fn mac(head: &[u8; PLAIN], at: usize) -> u64 {
+    word::<8>(head, at) & (u64::MAX >> 16)
+}
+
+/// `N` bytes as a number, the first byte the lowest.
+#[inline]
+fn word<const N: usize>(head: &[u8; PLAIN], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..N].copy_from_slice(&head[at..at + N]);
+    u64::from_le_bytes(bytes)
 }
 
 /// Whether a frame is from the host, with the tags of the packet that is handled.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use spin_abi::rules::MAX_VLAN_TAGS;
-use spin_frame::{Frame, SPARE};
+use spin_frame::SPARE;
 use spin_matcher::Headers;
 use spin_matcher::headers::UDP;
 
@@ -54,36 +54,24 @@ impl PacketFields {
 
     /// Fields of a frame.
     #[must_use]
-    #[inline]
-    pub fn of(frame: &[u8]) -> Self {
+    pub(super) fn of(frame: &[u8]) -> Self {
         let mut fields = Self::EMPTY;
-        fields.read(frame);
+        fields.read_any(&Headers::parse(frame), frame);
         fields
     }
 
-    /// Replaces the fields by those of a frame. They are written in place: a copy of them would wait for their stores.
-    #[inline]
-    pub fn read(&mut self, frame: &[u8]) {
-        *self = Self::EMPTY;
-        match frame.first_chunk() {
-            Some(head) if Headers::plain_end(frame).is_some() => self.read_plain(head),
-            _ => self.read_any(&Headers::parse(frame), frame),
-        }
-    }
-
-    /// Reads the fields of a plain frame, at constant positions.
-    #[inline]
-    fn read_plain(&mut self, head: &[u8; PLAIN]) {
-        (self.version, self.protocol) = (4, UDP);
-        self.destination_mac.copy_from_slice(&head[..SOURCE_MAC]);
-        self.source_mac.copy_from_slice(&head[SOURCE_MAC..TAGS]);
-        self.source[..4].copy_from_slice(&head[26..30]);
-        self.destination[..4].copy_from_slice(&head[30..34]);
-        self.transport.copy_from_slice(&head[34..38]);
+    /// Fields of a plain frame, at constant positions.
+    pub(super) fn of_plain(head: &[u8; PLAIN]) -> Self {
+        let mut fields = Self { version: 4, protocol: UDP, ..Self::EMPTY };
+        fields.destination_mac.copy_from_slice(&head[..SOURCE_MAC]);
+        fields.source_mac.copy_from_slice(&head[SOURCE_MAC..TAGS]);
+        fields.source[..4].copy_from_slice(&head[26..30]);
+        fields.destination[..4].copy_from_slice(&head[30..34]);
+        fields.transport.copy_from_slice(&head[34..38]);
+        fields
     }
 
     /// Reads the fields of any frame with these headers.
-    #[inline(never)]
     fn read_any(&mut self, headers: &Headers, frame: &[u8]) {
         self.tags = headers.tags;
         copy(&mut self.destination_mac, frame, 0);
@@ -95,12 +83,6 @@ impl PacketFields {
         copy(&mut self.source[..len], frame, usize::from(ip) + at);
         copy(&mut self.destination[..len], frame, usize::from(ip) + at + len);
         copy(&mut self.transport, frame, l4.into());
-    }
-
-    /// Whether the packet has no tags and is UDP over IPv4.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        [self.tags, self.version, self.protocol] == [0, 4, UDP]
     }
 
     /// Source address.
@@ -132,23 +114,8 @@ impl PacketFields {
         self.tags == other.tags && self.tag_bytes == other.tag_bytes
     }
 
-    /// Keeps the fields in a frame's chunk, outside the frame. A frame without spare bytes does not keep them.
-    #[inline]
-    pub fn keep_in(&self, frame: &mut Frame) {
-        if let Some(spare) = frame.spare_mut() {
-            self.write(spare);
-        }
-    }
-
-    /// Fields that [`keep_in`](Self::keep_in) kept in this frame's chunk.
-    #[must_use]
-    #[inline]
-    pub fn kept_in(frame: &Frame) -> Self {
-        frame.spare().map_or(Self::UNKNOWN, Self::from_bytes)
-    }
-
-    #[inline]
-    fn write(&self, bytes: &mut [u8; SPARE]) {
+    /// Writes the fields, and no last byte.
+    pub(super) fn write(&self, bytes: &mut [u8; SPARE]) {
         let Self { destination_mac, source_mac, tags, version, protocol, tag_bytes, source, destination, transport } =
             self;
         bytes[..6].copy_from_slice(source_mac);
@@ -160,8 +127,8 @@ impl PacketFields {
         bytes[56..62].copy_from_slice(destination_mac);
     }
 
-    #[inline]
-    fn from_bytes(bytes: &[u8; SPARE]) -> Self {
+    /// Fields that were [written](Self::write).
+    pub(super) fn from_bytes(bytes: &[u8; SPARE]) -> Self {
         Self {
             destination_mac: part(bytes, 56),
             source_mac: part(bytes, 0),

@@ -2,7 +2,7 @@
 //!
 //! * [`SendRights`]: the rights of a context.
 //! * `source`: [`SendSource`], the host in whose name handlers send.
-//! * `fields`: [`PacketFields`], the header fields of a packet on which they depend.
+//! * `received`: [`Received`], what is remembered of a packet; `fields`: its header fields.
 //! * `check`: the check of a frame.
 //!
 //! A handler may overwrite its packet before it sends, and so may earlier handlers of that packet. The fields of a received packet are
@@ -11,13 +11,14 @@
 
 mod check;
 mod fields;
+mod received;
 mod source;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use fields::PacketFields;
+pub use received::Received;
 pub use source::{HostAddresses, SendSource};
 
 /// Frames that the handlers of a context may send.
@@ -52,22 +53,21 @@ impl SendRights {
         !matches!(self, Self::Raw)
     }
 
-    /// Whether `frame` may be sent by a handler of the packet with the fields `received`.
+    /// Whether `frame` may be sent by a handler of the packet that was `received`.
     #[must_use]
     #[inline]
-    pub fn allow(&self, received: &PacketFields, frame: &[u8]) -> bool {
+    pub fn allow(&self, received: &Received, frame: &[u8]) -> bool {
         !self.is_restricted() || self.allow_restricted(received, frame)
     }
 
     /// Apart, so that sends of unrestricted handlers stay short.
     #[inline(never)]
-    fn allow_restricted(&self, received: &PacketFields, frame: &[u8]) -> bool {
-        match self {
-            Self::Raw => true,
-            Self::Own(source) => check::own(source, received, frame),
-            Self::Reply(source) => {
-                check::is_plain_reply(source, received, frame) || check::reply(source, received, frame)
-            }
+    fn allow_restricted(&self, received: &Received, frame: &[u8]) -> bool {
+        match (self, received) {
+            (Self::Raw, _) => true,
+            (Self::Own(source), _) => check::own(source, &received.fields(), frame),
+            (Self::Reply(source), Received::Plain(head)) if check::is_plain_reply(source, head, frame) => true,
+            (Self::Reply(source), _) => check::reply(source, &received.fields(), frame),
         }
     }
 }

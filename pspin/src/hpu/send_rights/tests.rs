@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use spin_frame::HeapPool;
 
-use super::{HostAddresses, PacketFields, SendRights, SendSource};
+use super::{HostAddresses, Received, SendRights, SendSource};
 use oracle::Mode;
 use packets::{MAC, Shape};
 
@@ -59,7 +59,7 @@ fn the_check_agrees_with_a_naive_one() {
         let source = random_source(&mut random);
         let received = packets::received(&mut random);
         let sent = packets::sent(&mut random, &received);
-        let fields = PacketFields::of(&received);
+        let fields = Received::of(&received);
         for (mode, rights) in
             [(Mode::Own, SendRights::own(source.clone())), (Mode::Reply, SendRights::reply(source.clone()))]
         {
@@ -68,7 +68,7 @@ fn the_check_agrees_with_a_naive_one() {
             assert_eq!(allowed, expected, "round {round}, {mode:?}: {source:?}\n{received:02x?}\n{sent:02x?}");
             outcomes[mode as usize][usize::from(allowed)] += 1;
         }
-        assert!(SendRights::Raw.allow(&PacketFields::UNKNOWN, &sent));
+        assert!(SendRights::Raw.allow(&Received::UNKNOWN, &sent));
     }
     for [forbidden, allowed] in outcomes {
         assert!(forbidden.min(allowed) > rounds / 5, "both outcomes are frequent: {outcomes:?}");
@@ -88,7 +88,7 @@ fn any_bytes_are_checked_without_a_panic() {
             sent[at] = random.u8(..);
         }
         sent.truncate(random.usize(..=sent.len()));
-        let fields = PacketFields::of(&received);
+        let fields = Received::of(&received);
         for (mode, rights) in [Mode::Own, Mode::Reply].into_iter().zip(&rights) {
             let expected = oracle::allows(mode, &source(), &received, &sent);
             assert_eq!(rights.allow(&fields, &sent), expected, "{mode:?}\n{received:02x?}\n{sent:02x?}");
@@ -101,14 +101,14 @@ fn a_plain_reply_is_allowed_by_constant_positions() {
     let received = packets::packet(&Shape::PLAIN);
     let mut reply = received.clone();
     packets::turn(&mut reply);
-    let fields = PacketFields::of(&received);
-    assert!(super::check::is_plain_reply(&source(), &fields, &reply));
+    let Received::Plain(head) = Received::of(&received) else { panic!("it is plain") };
+    assert!(super::check::is_plain_reply(&source(), &head, &reply));
     for at in (0..20).chain(23..24).chain(26..38) {
         let mut other = reply.clone();
         other[at] ^= 1;
         // Type of service, and identification. The packet fills the frame: its length has only bit 0 clear in byte 17.
         let free = matches!(at, 15 | 18 | 19);
-        assert_eq!(super::check::is_plain_reply(&source(), &fields, &other), free, "byte {at}");
+        assert_eq!(super::check::is_plain_reply(&source(), &head, &other), free, "byte {at}");
     }
 }
 
@@ -118,8 +118,8 @@ fn nothing_is_sent_for_an_unknown_packet() {
     let mut reply = received.clone();
     packets::turn(&mut reply);
     for rights in [SendRights::own(source()), SendRights::reply(source())] {
-        assert!(rights.allow(&PacketFields::of(&received), &reply));
-        assert!(!rights.allow(&PacketFields::UNKNOWN, &reply));
+        assert!(rights.allow(&Received::of(&received), &reply));
+        assert!(!rights.allow(&Received::UNKNOWN, &reply));
     }
 }
 
@@ -131,14 +131,14 @@ fn fields_are_kept_beside_the_frame() {
         let received = packets::received(&mut random);
         let mut frame = pool.allocate().expect("one");
         frame.fill(&received).expect("fits");
-        PacketFields::of(&frame).keep_in(&mut frame);
+        Received::of(&frame).keep_in(&mut frame);
         assert_eq!(&*frame, received, "unchanged");
         frame.fill(&vec![0xff; received.len()]).expect("fits");
-        assert_eq!(PacketFields::kept_in(&frame), PacketFields::of(&received));
+        assert_eq!(Received::kept_in(&frame), Received::of(&received));
         pool.recycle(frame).expect("its own");
     }
     let mut frame = pool.allocate().expect("one");
     frame.fill(&[0; spin_frame::CHUNK]).expect("fits");
-    PacketFields::of(&frame).keep_in(&mut frame);
-    assert_eq!(PacketFields::kept_in(&frame), PacketFields::UNKNOWN, "there is no room");
+    Received::of(&frame).keep_in(&mut frame);
+    assert_eq!(Received::kept_in(&frame), Received::UNKNOWN, "there is no room");
 }
