@@ -77,6 +77,7 @@ counters! {
     Passed "passed_verdict" "frames left to the kernel by a handler's verdict, from matched or arriving later in the message; the NIC counter passed has those that got there"
     DropVerdict "drop_verdict" "frames dropped by a handler's verdict, from matched or arriving later in the message"
     DropVerdictBytes "drop_verdict_bytes" "bytes in drop_verdict"
+    PassForbidden "pass_forbidden" "of drop_verdict: frames that a handler left to the kernel after it had changed their addresses, ports or tags, or that have no ports and are no ICMP: its user may not do that"
     BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
 }
 

@@ -6,7 +6,7 @@ mod hostile;
 
 use std::sync::Arc;
 
-use common::{Kind, Lab, NO_END, ROOT, rule};
+use common::{Kind, Lab, NO_END, ROOT, rule, udp};
 use hostile::{AS_SENT, DESTINATIONS, FORGERIES, NOTHING, Order, PLACES, PROTOCOL, STAGES, VICTIM, reply, source};
 use spin_abi::command::Status;
 use spin_abi::control::{Abi, Install};
@@ -117,6 +117,35 @@ fn unrestricted_handlers_send_any_frame() {
         let mut case = Case::new(Kind::Jit, SendRights::Raw, stages);
         for order in everywhere(&[&FORGERIES[..], &DESTINATIONS, &[NOTHING, PROTOCOL, AS_SENT]].concat()) {
             case.allows(order, "Raw");
+        }
+    }
+}
+
+/// The host would take a forged packet for one from outside, and might send it on.
+#[test]
+fn the_kernel_gets_no_packet_with_changed_addresses() {
+    // Type of service, payload, and no byte; MAC addresses, EtherType, a fragment, IP addresses, ports.
+    let (kept, changed) = ([0, 15, 50], [1, 7, 12, 20, 26, 33, 34, 37]);
+    for kind in KINDS {
+        for (rights, restricted) in [(SendRights::reply(source()), true), (SendRights::Raw, false)] {
+            let mut lab = Lab::new(kind);
+            lab.send = rights;
+            let image = spin_handlers::image("forwards", &[]);
+            let (id, _) =
+                lab.try_install(&image, Install { verdicts: true, ..rule("udp dport 1") }, ROOT).expect("installs");
+            let packet = |at: u8| udp(1, &[&[at][..], &[7; 30]].concat());
+            // One by one on the fast path, then all at once.
+            let all: Vec<_> = kept.iter().chain(&changed).map(|&at| packet(at)).collect();
+            all.iter().for_each(|packet| drop(lab.exchange(std::slice::from_ref(packet))));
+            lab.exchange(&all);
+            let expected = if restricted { [kept.len(), changed.len(), changed.len()] } else { [all.len(), 0, 0] };
+            let counters = [Counter::Passed, Counter::PassForbidden, Counter::DropVerdict];
+            assert_eq!(
+                counters.map(|counter| lab.count(id, counter)),
+                expected.map(|count| 2 * count as u64),
+                "{kind:?}"
+            );
+            assert_eq!(lab.passed.lock().expect("no panic").len(), 2 * expected[0], "{kind:?}");
         }
     }
 }

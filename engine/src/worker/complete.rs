@@ -10,6 +10,7 @@ use crate::context::{Context, Matching};
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
 use spin_pspin::hpu::command::{Access, CommandBudget, Commands, DeferredSend};
+use spin_pspin::hpu::ip_view;
 use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
@@ -65,8 +66,13 @@ impl Core {
     }
 
     /// Disposes of a packet that no handler will process: drops it, or passes it to the kernel.
-    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: DropReason) {
-        let counts = &mut self.contexts.get(slot).counts;
+    pub(crate) fn dispose(&mut self, slot: Slot, mut packet: Packet, mut why: DropReason) {
+        let Context { counts, matching: Matching { send, .. }, .. } = self.contexts.get(slot);
+        if why == DropReason::Passed && send.is_restricted() && !is_as_received(&mut packet) {
+            // The host would take it for a packet from outside, and might send it on.
+            counts.add(Counter::PassForbidden, 1);
+            why = DropReason::Dropped;
+        }
         match why {
             DropReason::NoRoom => counts.add(Counter::DropKilled, 1),
             DropReason::Dropped => {
@@ -175,4 +181,13 @@ impl Core {
         self.contexts.get(slot).counts.add(cause, 1);
         self.egress.recycle(frame);
     }
+}
+
+/// Restores the headers of a packet, and returns whether handlers left its addresses, ports and tags as they were.
+fn is_as_received(packet: &mut Packet) -> bool {
+    let received = Received::kept_in(&packet.frame);
+    if std::mem::take(&mut packet.in_pspin_view) {
+        ip_view::to_wire(&mut packet.frame);
+    }
+    received.is_still(&packet.frame)
 }

@@ -41,6 +41,14 @@ impl Received {
         }
     }
 
+    /// Whether a frame still has the addresses, ports and tags of the packet. `false` for packets without ports and ICMP, whose
+    /// addresses are not remembered.
+    #[must_use]
+    pub fn is_still(&self, frame: &[u8]) -> bool {
+        let fields = self.fields();
+        fields.version != 0 && fields == Self::of(frame).fields()
+    }
+
     /// Keeps this in a frame's chunk, outside the frame. A frame without spare bytes does not keep it.
     #[inline]
     pub fn keep_in(&self, frame: &mut Frame) {
