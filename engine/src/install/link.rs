@@ -280,6 +280,8 @@ impl Worker {
 
     /// Drops the packets of a context's messages, and frees its slot.
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
+        // Another context may get the slot.
+        self.take_drops();
         self.drop_arrivals(slot);
         TaskRunner::abandon_parked(&mut self.core, self.helpers.as_deref_mut(), slot);
         for mpq in self.core.table.queues_of(slot) {

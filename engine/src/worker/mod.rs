@@ -146,22 +146,31 @@ impl Worker {
         Ok(taken)
     }
 
+    /// Takes the distributor's drop counts. Those of a context that is gone by now are the engine's alone.
+    #[inline]
+    pub(crate) fn take_drops(&mut self) {
+        let Self { core: Core { contexts, telemetry, .. }, arrivals, .. } = self;
+        if let Some(arrivals) = arrivals {
+            arrivals.read_drops(|slot, count| {
+                let context = contexts.list.get_mut(slot.0 as usize).and_then(Option::as_mut);
+                context.map_or(&mut telemetry.counts, |context| &mut context.counts).add(Counter::DropShare, count);
+            });
+        }
+    }
+
     /// Takes what other threads returned: frames, and the distributor's drop counts.
     #[inline]
     fn take_back_frames(&mut self) {
+        self.take_drops();
         let Self { core, ingress: Ingress { rx_catch_up, .. }, arrivals, local_share, .. } = self;
-        if let Some(arrivals) = arrivals {
-            arrivals.read_drops(|slot, count| {
-                if let Some(Some(context)) = core.contexts.list.get_mut(slot.0 as usize) {
-                    context.counts.add(Counter::DropShare, count);
-                }
-            });
-            if rx_catch_up.looks_for_others() && !rx_catch_up.is_wanted() {
-                // Packets of other contexts may be queued behind those of the context with the long tasks.
-                let mpqs = &core.table.mpqs;
-                if arrivals.has_any(rx_catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
-                    rx_catch_up.expect();
-                }
+        if let Some(arrivals) = arrivals
+            && rx_catch_up.looks_for_others()
+            && !rx_catch_up.is_wanted()
+        {
+            // Packets of other contexts may be queued behind those of the context with the long tasks.
+            let mpqs = &core.table.mpqs;
+            if arrivals.has_any(rx_catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
+                rx_catch_up.expect();
             }
         }
         if let Some(local_share) = local_share {

@@ -61,6 +61,12 @@ fn print(counts: &Counts, records: u64) {
     counts.named().filter(|(_, value)| *value > 0).for_each(|(name, value)| println!("{name:<24}{value:>14}"));
 }
 
+/// A distributor drops packets of a context, which is removed before its worker has read the count.
+#[test]
+fn drops_of_a_removed_context_are_counted() {
+    Round { schedule: Schedule::Wlbvt, kind: Kind::Jit, seed: 858_366_647, packets: PACKETS }.run();
+}
+
 #[test]
 fn whatever_arrives_messages_are_in_order_and_sums_agree() {
     let random = RandomState::new().hash_one(0) % 1_000_000_000;
