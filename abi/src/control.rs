@@ -20,7 +20,7 @@ pub const VERSION: u16 = 1;
 /// First four bytes of every message.
 pub const MAGIC: [u8; 4] = *b"sPIN";
 /// Maximum length of the JSON document, in bytes.
-pub const MAX_JSON: usize = 4 << 20;
+pub const MAX_JSON: usize = 16 << 20;
 /// Maximum length of the blob, in bytes.
 pub const MAX_BLOB: usize = 16 << 20;
 /// Default path of spind's control socket.

@@ -1,9 +1,10 @@
-//! Compiled matching rules: one flat list of tests that the XDP program and the matcher evaluate alike.
+//! Compiled matching rules, which the XDP program and the matcher evaluate alike: one flat list of tests, and exact keys.
+//!
+//! A frame is *matched* when a rule of the list holds, or when it has one of the keys.
 //!
 //! # Evaluation
 //! A table is a list of [`Test`]s. Consecutive tests up to one flagged [`END_OF_RULE`] form a *rule*, which holds when
-//! all its tests hold. A frame is *matched* when any rule holds; the first one that holds names the context. An empty
-//! table matches nothing.
+//! all its tests hold. An empty table matches nothing.
 //!
 //! # A test
 //! The four bytes at `position(base) + offset` are read as one big-endian word (little-endian with [`LITTLE_ENDIAN`]).
@@ -30,13 +31,22 @@
 //! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58). L4 + 4 * data offset (>= 5) for TCP (6). Present
 //!   when that is at or before the packet's end. Absent for other protocols.
 //! * Limit of Ip, L4 and Payload: the packet's end, so Ethernet padding is never taken for payload.
+//!
+//! # Exact keys
+//! Most rules name a protocol, a destination port and perhaps a destination address. They become [`ExactKey`]s, which are
+//! looked up by hash: their number adds nothing to the cost of a frame. A frame of TCP or UDP whose first four L4 bytes
+//! are present has two keys: one with its destination address, and one with [`ExactKey::ANY_ADDRESS`].
 //! * [`Base::Kind`]: no bytes; the word is `ethertype << 16 | ip version << 8 | protocol` (version 0 when Ip is
 //!   absent), whatever the offset.
+
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of tests in a table: the XDP program's loop bound.
 pub const MAX_TESTS: usize = 512;
+/// Maximum number of keys: the size of the XDP program's hash map.
+pub const MAX_KEYS: usize = 16_384;
 /// Maximum number of VLAN tags skipped (802.1ad: an outer and an inner one).
 pub const MAX_VLAN_TAGS: usize = 2;
 /// Maximum number of IPv6 extension headers skipped.
@@ -99,10 +109,64 @@ impl Test {
     }
 }
 
+/// Destination of packets, the key of a hash map. `repr(C)`: the XDP program makes the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(C)]
+pub struct ExactKey {
+    /// Destination address. One of IPv4 has the first four bytes.
+    pub address: [u8; 16],
+    /// Destination port, big-endian.
+    pub port: [u8; 2],
+    /// IP version.
+    pub version: u8,
+    /// Protocol number of TCP or UDP.
+    pub protocol: u8,
+}
+
+impl ExactKey {
+    /// The address of keys that packets for any address have. No exact rule names it.
+    pub const ANY_ADDRESS: [u8; 16] = [0; 16];
+
+    /// The 20 bytes of the XDP program's key.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[..16].copy_from_slice(&self.address);
+        bytes[16..18].copy_from_slice(&self.port);
+        [bytes[18], bytes[19]] = [self.version, self.protocol];
+        bytes
+    }
+}
+
+/// Rules of all contexts, as a NIC's filter takes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleSet {
+    /// The list of tests, at most [`MAX_TESTS`].
+    pub tests: Vec<Test>,
+    /// The exact keys, at most [`MAX_KEYS`]. The order has no meaning.
+    pub keys: Vec<ExactKey>,
+}
+
+impl RuleSet {
+    /// Rules without exact keys.
+    #[must_use]
+    pub fn list(tests: &[Test]) -> Self {
+        Self { tests: tests.to_vec(), keys: Vec::new() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Test;
+    use super::{ExactKey, Test};
     use core::mem::{offset_of, size_of};
+
+    #[test]
+    fn a_key_has_the_bytes_of_the_xdp_program() {
+        let address = core::array::from_fn(|index| index as u8);
+        let key = ExactKey { address, port: [16, 17], version: 18, protocol: 19 };
+        let bytes: [u8; 20] = core::array::from_fn(|index| index as u8);
+        assert_eq!(key.to_bytes(), bytes);
+    }
 
     #[test]
     fn layout_is_the_one_the_xdp_program_reads() {

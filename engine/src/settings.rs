@@ -56,6 +56,8 @@ impl Default for Sizes {
 pub struct Limits {
     /// Execution contexts, at most [`MAX_CONTEXTS`].
     pub contexts: usize,
+    /// Execution contexts of one user other than root. `None`: half of `contexts`.
+    pub user_contexts: Option<usize>,
     /// Bytes of host memory of one context. Also the bytes that a user may keep of removed contexts.
     #[serde(deserialize_with = "size")]
     pub host_mem: u64,
@@ -81,7 +83,8 @@ fn some_size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            contexts: 64,
+            contexts: MAX_CONTEXTS,
+            user_contexts: None,
             host_mem: 64 << 20,
             watchdog_us: 10_000,
             instruction_limit: None,

@@ -4,6 +4,7 @@
 //! * [`rule`]: rules as users write them; [`text`] reads and prints them.
 //! * [`compile`]: from rules to the tests of [`spin_abi::rules`].
 //! * [`evaluate`]: evaluates those tests on a frame, as the XDP program does.
+//! * `exact`: rules that name a destination, which are looked up by hash.
 //! * [`key`]: message keys.
 //! * `plain`: the same tests, specialised for the most common kind of frames.
 //! * [`table`]: all contexts in order of priority, which the engine consults for each frame.
@@ -67,6 +68,7 @@ pub mod compile;
 pub mod conjunction;
 mod contradiction;
 pub mod evaluate;
+mod exact;
 pub mod fpspin;
 pub mod headers;
 pub mod key;

@@ -1,9 +1,10 @@
 //! Table of contexts in order of priority. It finds the context of a frame.
 
-use spin_abi::rules::{MAX_TESTS, Test};
+use spin_abi::rules::{MAX_KEYS, MAX_TESTS, RuleSet, Test};
 
 use crate::compile::{CompileError, compile};
 use crate::evaluate::any_rule_holds;
+use crate::exact::{self, ExactIndex};
 use crate::headers::Headers;
 use crate::key::{KeySpec, MessageKey};
 use crate::plain::PlainRules;
@@ -41,7 +42,20 @@ pub enum TableError {
         /// Cause.
         source: CompileError,
     },
-    /// The rules of all contexts together are too many.
+    /// The exact rules of all contexts together are too many.
+    #[error(
+        "{} needs {keys} pairs of an address and a port, {left} of {MAX_KEYS} are left: remove a context or use fewer ports",
+        of(*context)
+    )]
+    Keys {
+        /// Id of the first context that did not fit.
+        context: u32,
+        /// Number of keys of its rules that no context before it has.
+        keys: usize,
+        /// Number of keys left by the contexts before it.
+        left: usize,
+    },
+    /// The rules of all contexts together, except exact ones, are too many.
     #[error(
         "{} needs {tests} tests, {left} of {MAX_TESTS} are left: \
          remove a context or use fewer rules, prefixes instead of addresses, or ranges",
@@ -78,16 +92,30 @@ pub struct Match {
 /// Compiled matching rules of all contexts. Immutable: a change of contexts builds a new table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Rules of all contexts, in order.
-    tests: Vec<Test>,
+    /// Rules of all contexts.
+    rules: RuleSet,
     contexts: Vec<Context>,
+    exact: ExactIndex,
+    /// Indices of the contexts whose rules are not all exact.
+    listed: Vec<usize>,
+}
+
+/// Part of a [`RuleSet`] that a context takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleUse {
+    /// Number of tests.
+    pub tests: usize,
+    /// Number of exact keys.
+    pub keys: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Context {
     id: u32,
-    /// End of the context's rules in `Table::tests`. They start at the end of the previous context's rules.
-    end: usize,
+    /// All rules.
+    tests: Vec<Test>,
+    /// Part of the rule set, without keys of earlier contexts.
+    takes: RuleUse,
     eom: CompiledEom,
     key: KeySpec,
     /// Whether the message key is the flow alone.
@@ -143,32 +171,53 @@ impl Table {
             CompiledEom::Always => PlainRules::ALWAYS,
             CompiledEom::When(tests) => PlainRules::new(tests),
         };
-        let plain_rules = PlainRules::new(&tests);
-        let left = MAX_TESTS - self.tests.len();
-        if tests.len() > left {
-            return Err(TableError::Full { context, tests: tests.len(), left });
-        }
-        self.tests.extend(tests);
+        let takes = self.add_rules(context, &tests)?;
         self.contexts.push(Context {
             id: context,
-            end: self.tests.len(),
+            plain_rules: PlainRules::new(&tests),
+            tests,
+            takes,
             eom,
             key: entry.key.clone(),
             key_is_flow: entry.key.flow() && entry.key.parts().is_empty(),
-            plain_rules,
             plain_eom,
         });
         Ok(())
     }
 
-    /// The tests of all contexts for the XDP program: a frame matches a context exactly when a rule of them holds.
-    #[must_use]
-    pub fn tests(&self) -> &[Test] {
-        &self.tests
+    /// Adds the rules of the next context to the rule set.
+    fn add_rules(&mut self, context: u32, tests: &[Test]) -> Result<RuleUse, TableError> {
+        let (tests, keys) = exact::split(tests);
+        let left = MAX_TESTS - self.rules.tests.len();
+        if tests.len() > left {
+            return Err(TableError::Full { context, tests: tests.len(), left });
+        }
+        let left = MAX_KEYS - self.rules.keys.len();
+        self.rules.keys.extend(self.exact.add(self.contexts.len(), keys));
+        let takes = RuleUse { tests: tests.len(), keys: self.rules.keys.len() + left - MAX_KEYS };
+        if takes.keys > left {
+            return Err(TableError::Keys { context, keys: takes.keys, left });
+        }
+        if !tests.is_empty() {
+            self.listed.push(self.contexts.len());
+        }
+        self.rules.tests.extend(tests);
+        Ok(takes)
     }
 
-    /// First context whose rules hold for `frame`. Equivalent to [`Table::match_frame`], but faster for most frames. Calls `found` with
-    /// the index in the table, the message key, and whether the frame is the last of its message.
+    /// The rules of all contexts for the XDP program: a frame matches a context exactly when it matches them.
+    #[must_use]
+    pub const fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Parts of [`rules`](Self::rules) that the contexts take, in their order.
+    pub fn rule_uses(&self) -> impl Iterator<Item = RuleUse> + '_ {
+        self.contexts.iter().map(|context| context.takes)
+    }
+
+    /// First context whose rules hold for `frame`. Equivalent to [`Table::match_frame`], but faster. Calls `found` with the index in the
+    /// table, the message key, and whether the frame is the last of its message.
     #[inline(always)]
     pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(usize, MessageKey, bool) -> R) -> Option<R> {
         let Some(end) = Headers::plain_end(frame) else {
@@ -187,35 +236,41 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn find_any(&self, frame: &[u8]) -> Option<Match> {
-        self.match_frame(frame, &Headers::parse_any(frame))
+        let headers = Headers::parse_any(frame);
+        let exact = self.exact.find(frame, &headers);
+        let index = self.first_listed(exact, |context| any_rule_holds(&context.tests, frame, &headers))?;
+        Some(self.matched(index, frame, &headers))
     }
 
     /// The first context whose rules hold for a plain frame whose packet ends at `end`.
     #[inline(never)]
     fn next_plain(&self, frame: &[u8], end: usize) -> Option<usize> {
-        self.contexts.iter().position(|context| context.plain_rules.hold(frame, end))
+        self.first_listed(self.exact.find_plain(frame), |context| context.plain_rules.hold(frame, end))
     }
 
-    /// First context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
+    /// The first context whose rules hold: `exact`, or an earlier one whose rules are not all exact.
+    #[inline]
+    fn first_listed(&self, exact: Option<usize>, holds: impl Fn(&Context) -> bool) -> Option<usize> {
+        let before = exact.unwrap_or(usize::MAX);
+        let mut earlier = self.listed.iter().copied().take_while(|&index| index < before);
+        earlier.find(|&index| holds(&self.contexts[index])).or(exact)
+    }
+
+    /// First context whose rules hold for `frame`, whose headers are `headers`. Tries all contexts in order, and allocates nothing.
     #[must_use]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
-        let index = self.first(frame, headers)?;
+        let index = self.contexts.iter().position(|context| any_rule_holds(&context.tests, frame, headers))?;
+        Some(self.matched(index, frame, headers))
+    }
+
+    /// The match of a frame with the context at `index`.
+    fn matched(&self, index: usize, frame: &[u8], headers: &Headers) -> Match {
         let context = &self.contexts[index];
         let eom = match &context.eom {
             CompiledEom::Always => true,
             CompiledEom::When(tests) => any_rule_holds(tests, frame, headers),
         };
-        Some(Match { context: context.id, index, key: context.key.extract(frame, headers), eom })
-    }
-
-    #[inline]
-    fn first(&self, frame: &[u8], headers: &Headers) -> Option<usize> {
-        let mut start = 0;
-        self.contexts.iter().position(|context| {
-            let tests = &self.tests[start..context.end];
-            start = context.end;
-            any_rule_holds(tests, frame, headers)
-        })
+        Match { context: context.id, index, key: context.key.extract(frame, headers), eom }
     }
 }
 
@@ -249,9 +304,9 @@ mod tests {
 
     #[test]
     fn a_full_table_names_the_context_that_did_not_fit() {
-        let rule = ["udp dport 1"; 100].join(" or ");
+        let rule = ["udp sport 1"; 100].join(" or ");
         let entries = [1, 2, 3].map(|context| entry(context, &rule, "always"));
-        assert_eq!(Table::new(&entries[..2]).expect("400 tests").tests().len(), 400);
+        assert_eq!(Table::new(&entries[..2]).expect("400 tests").rules().tests.len(), 400);
         let error = Table::new(&entries).expect_err("600 tests");
         assert_eq!(error, TableError::Full { context: 3, tests: 200, left: 112 });
         assert!(error.to_string().starts_with("context 3 needs 200 tests, 112 of 512 are left: "), "{error}");

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq};
 use proptest::{collection::vec, proptest};
-use spin_abi::rules::Base;
+use spin_abi::rules::{Base, ExactKey, RuleSet};
 use spin_matcher::evaluate::any_rule_holds;
 use spin_matcher::rule::{Eom, Prefix, Range, Rules, Side, Term, Transport};
 use spin_matcher::testing::{frames, plain_frames, rules, terms};
@@ -131,6 +131,20 @@ fn entries() -> impl Strategy<Value = Vec<TableEntry>> {
     })
 }
 
+/// Whether a frame matches a rule set: a rule of its list holds, or the frame's destination is that of a key.
+fn set_holds(rules: &RuleSet, frame: &[u8], headers: &Headers) -> bool {
+    let destination = address(frame, headers, Side::Destination);
+    let ports = headers.l4.map(usize::from).and_then(|l4| frame[..headers.end as usize].get(l4..l4 + 4));
+    let has_key = |key: &ExactKey| {
+        let [a, b, c, d, ..] = key.address;
+        let address = if key.version == 4 { IpAddr::from([a, b, c, d]) } else { IpAddr::from(key.address) };
+        (headers.ip_version, headers.protocol) == (key.version, key.protocol)
+            && ports.is_some_and(|ports| ports[2..] == key.port)
+            && (key.address == ExactKey::ANY_ADDRESS || destination == Some(address))
+    };
+    any_rule_holds(&rules.tests, frame, headers) || rules.keys.iter().any(has_key)
+}
+
 /// Lookup as the engine does it.
 fn find(table: &Table, frame: &[u8]) -> Option<(usize, bool, MessageKey)> {
     table.find(frame, |index, key, eom| (index, eom, key))
@@ -175,7 +189,7 @@ proptest! {
             });
             let found = table.match_frame(frame, &headers);
             prop_assert_eq!(found.map(|found| (found.context, found.index, found.eom, found.key)), expected);
-            prop_assert_eq!(any_rule_holds(table.tests(), frame, &headers), found.is_some());
+            prop_assert_eq!(set_holds(table.rules(), frame, &headers), found.is_some());
             prop_assert_eq!(find(&table, frame), found.map(|found| (found.index, found.eom, found.key)));
         }
     }

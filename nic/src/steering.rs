@@ -1,20 +1,20 @@
 //! Selects the frames that a NIC hands over.
 
-use spin_abi::rules::{END_OF_RULE, MAX_TESTS, Test};
+use spin_abi::rules::{END_OF_RULE, MAX_KEYS, MAX_TESTS, RuleSet};
 
 use crate::error::NicError;
 
 /// Selects the frames that a NIC hands to its queues. It is separate from the threads that use the queues, because a
 /// change may wait for the kernel.
 pub trait FlowSteering: Send + Sync {
-    /// Sets the table of rules: the NIC hands over the frames that `tests` match, as [`spin_abi::rules`] defines. The
-    /// change is atomic: each frame is decided by the old or by the new table. The first table is empty and matches
-    /// nothing. Frames received before the change may still be handed over after it.
+    /// Sets the rules: the NIC hands over the frames that they match, as [`spin_abi::rules`] defines. The change is atomic:
+    /// each frame is decided by the old or by the new rules. The first rules are empty and match nothing. Frames received
+    /// before the change may still be handed over after it.
     ///
     /// # Errors
-    /// [`NicError::Rules`] when `tests` is not a well-formed table, which every backend checks. Otherwise when the kernel
-    /// refuses it.
-    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError>;
+    /// [`NicError::Rules`] when the rules are not well-formed, which every backend checks. Otherwise when the kernel refuses
+    /// them.
+    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError>;
 }
 
 /// Hands over every frame, whatever the rules. There is no kernel to take the others, and the matcher of the caller
@@ -23,13 +23,16 @@ pub trait FlowSteering: Send + Sync {
 pub struct AcceptAll;
 
 impl FlowSteering for AcceptAll {
-    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)
+    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
+        check_rules(rules)
     }
 }
 
-/// Refuses tables that are too long or whose last test does not end its rule.
-pub(crate) fn check_rules(tests: &[Test]) -> Result<(), NicError> {
+/// Refuses rules that are too many, and a list whose last test does not end its rule.
+pub(crate) fn check_rules(RuleSet { tests, keys }: &RuleSet) -> Result<(), NicError> {
+    if keys.len() > MAX_KEYS {
+        return Err(NicError::Rules(format!("{} exact keys, at most {MAX_KEYS} fit the XDP program", keys.len())));
+    }
     if tests.len() > MAX_TESTS {
         return Err(NicError::Rules(format!("{} tests, at most {MAX_TESTS} fit the XDP program", tests.len())));
     }
@@ -43,14 +46,18 @@ pub(crate) fn check_rules(tests: &[Test]) -> Result<(), NicError> {
 mod tests {
     use super::check_rules;
     use crate::error::NicError;
-    use spin_abi::rules::{Base, END_OF_RULE, MAX_TESTS, Test};
+    use spin_abi::rules::{Base, END_OF_RULE, ExactKey, MAX_KEYS, MAX_TESTS, RuleSet, Test};
 
     #[test]
     fn rules_are_bounded_and_ended() {
         let ended = Test { base: Base::Frame, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
-        assert!(check_rules(&[]).is_ok());
-        assert!(check_rules(&vec![ended; MAX_TESTS]).is_ok());
-        assert!(matches!(check_rules(&vec![ended; MAX_TESTS + 1]), Err(NicError::Rules(_))));
-        assert!(matches!(check_rules(&[ended, Test { flags: 0, ..ended }]), Err(NicError::Rules(_))));
+        let check = |tests: Vec<Test>| check_rules(&RuleSet::list(&tests));
+        assert!(check(vec![]).is_ok());
+        assert!(check(vec![ended; MAX_TESTS]).is_ok());
+        assert!(matches!(check(vec![ended; MAX_TESTS + 1]), Err(NicError::Rules(_))));
+        assert!(matches!(check(vec![ended, Test { flags: 0, ..ended }]), Err(NicError::Rules(_))));
+        let key = ExactKey { address: ExactKey::ANY_ADDRESS, port: [0, 1], version: 4, protocol: 17 };
+        let check = |count| check_rules(&RuleSet { keys: vec![key; count], ..RuleSet::default() });
+        assert!(check(MAX_KEYS).is_ok() && matches!(check(MAX_KEYS + 1), Err(NicError::Rules(_))));
     }
 }

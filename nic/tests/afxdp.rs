@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use common::{
     FAR, LINK, Link, NEAR, TIMEOUT, alone, counter, receive, root, run, start, swap_addresses, udp_to, within,
 };
+use spin_abi::rules::RuleSet;
 use spin_nic::afxdp::{Mode, Queues, ZeroCopy};
 use spin_nic::{AfXdp, AfXdpConfig, NicError, Queue, TxQueue};
 
@@ -24,7 +25,7 @@ fn echo_and_pass(mode: Mode, word: &str) {
     let link = Link::new(1);
     let mut queue = link.open(&config(mode)).expect("opens");
     assert!(queue.describe().starts_with(&format!("{LINK}: {word}, copy, 1 queue, 4096 x 4096 B UMEM")));
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
     let kernel = Link::udp(&link.near, &format!("{NEAR}:8888"));
     let mut buffer = [0; 2048];
@@ -79,14 +80,14 @@ fn rules_change_at_once_and_drop_detaches() {
         assert_eq!(&buffer[..count], text);
     };
     passes(b"no rules yet");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     client.send_to(b"matched", (NEAR, 9999)).expect("sent");
     receive(&mut queue, 1).into_iter().for_each(|frame| queue.recycle(frame));
-    queue.steering().set_rules(&udp_to(1)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(1))).expect("rules");
     passes(b"another port");
-    queue.steering().set_rules(&[]).expect("rules");
+    queue.steering().set_rules(&RuleSet::default()).expect("rules");
     passes(b"none again");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     alone(|| {
         drop(queue);
         passes(b"detached");
@@ -103,7 +104,7 @@ fn frames_are_reused_many_times() {
     let link = Link::new(1);
     let small = AfXdpConfig { frames_per_queue: 300, rx_ring: 128, tx_ring: 64, ..config(Mode::Native) };
     let mut queue = link.open(&small).expect("opens");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
     let mut buffer = [0; 64];
     for round in 0..20_u8 {
@@ -137,7 +138,7 @@ fn a_flood_is_counted_and_leaves_frames_to_send() {
     let link = Link::new(1);
     let small = AfXdpConfig { frames_per_queue: 300, rx_ring: 128, tx_ring: 64, ..config(Mode::Native) };
     let mut queue = link.open(&small).expect("opens");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
     for _ in 0..400 {
         client.send_to(b"flood", (NEAR, 9999)).expect("sent");
@@ -165,7 +166,7 @@ fn own_frames_are_sent_from_where_they_begin() {
     }
     let link = Link::new(1);
     let mut queue = link.open(&config(Mode::Auto)).expect("opens");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
     client.send_to(b"template", (NEAR, 9999)).expect("sent");
     let mut template = receive(&mut queue, 1).remove(0);
@@ -193,7 +194,7 @@ fn two_queues_are_both_served() {
     let link = Link::new(2);
     let mut queue = link.open(&config(Mode::Native)).expect("opens");
     assert!(queue.describe().contains("2 queues"), "{}", queue.describe());
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     // A hash of the flow selects the sender's transmit queue, and veth receives on the queue of the same number.
     let clients: Vec<_> = (0..32).map(|_| Link::udp(&link.far, &format!("{FAR}:0"))).collect();
     for client in &clients {
@@ -212,7 +213,7 @@ fn two_queues_are_both_served() {
         link.open(&one).expect("opens one queue")
     });
     assert!(queue.describe().contains("1 queue of 2"), "{}", queue.describe());
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     for client in &clients {
         client.send_to(b"again", (NEAR, 9999)).expect("sent");
     }
@@ -234,7 +235,7 @@ fn vlan_tags_written_by_the_sender_are_in_the_frame() {
         for tags in [&[0x81, 0, 0, 100][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 100]] {
             let link = Link::new(1);
             let mut queue = link.open(&config(mode)).expect("opens");
-            queue.steering().set_rules(&udp_to(9999)).expect("rules");
+            queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
             let client = Link::udp(&link.far, &format!("{FAR}:0"));
             client.send_to(b"template", (NEAR, 9999)).expect("sent");
             let untagged = receive(&mut queue, 1).remove(0);
@@ -267,7 +268,7 @@ fn a_killed_process_leaves_nothing_behind() {
     child.wait().expect("ended");
     assert!(ready, "the other process did not open the interface");
     let mut queue = link.open(&config(Mode::Auto)).expect("opens after kill -9");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     Link::udp(&link.far, &format!("{FAR}:0")).send_to(b"alive", (NEAR, 9999)).expect("sent");
     assert!(receive(&mut queue, 1)[0].ends_with(b"alive"));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{FAR, LINK, Link, NEAR, TIMEOUT, counter, receive, root, run, udp_to, within};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use spin_abi::rules::{Base, END_OF_RULE, Test};
+use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
 use spin_nic::afxdp::Mode;
 use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue, TxQueue, memory};
 
@@ -23,7 +23,7 @@ fn pass(link: &Link, queue: &mut AfXdp, batch: &mut Vec<Frame>) -> usize {
 
 fn open(link: &Link, mode: Mode, rules: &[Test]) -> AfXdp {
     let queue = link.open(&AfXdpConfig { mode, ..AfXdpConfig::new(LINK) }).expect("opens");
-    queue.steering().set_rules(rules).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(rules)).expect("rules");
     queue
 }
 

@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::time::Instant;
 
 use common::{FAR, LINK, Link, NEAR, TIMEOUT, counter, receive, root, run, swap_addresses, udp_to};
+use spin_abi::rules::RuleSet;
 use spin_nic::afxdp::Mode;
 use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue, TxQueue};
 
@@ -25,7 +26,7 @@ fn two_small_queues() -> AfXdpConfig {
 
 /// The bytes of a reply to `client`, with one byte of payload.
 fn answer(queue: &mut AfXdp, client: &UdpSocket) -> Vec<u8> {
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     client.send_to(&[0], (NEAR, 9999)).expect("sent");
     let mut frame = receive(queue, 1).remove(0);
     swap_addresses(&mut frame);
@@ -151,7 +152,7 @@ fn new_frames_belong_to_the_queue_of_the_last_received_frame() {
     }
     let link = Link::new(2);
     let mut queue = link.open(&two_small_queues()).expect("opens");
-    queue.steering().set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&RuleSet::list(&udp_to(9999))).expect("rules");
     // veth chooses the queue by a hash of the flow. Among this many flows, some use each queue.
     for _ in 0..32 {
         let client = Link::udp(&link.far, &format!("{FAR}:0"));

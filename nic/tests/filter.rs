@@ -3,16 +3,19 @@
 
 mod common;
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use common::{root, udp_to};
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, MAX_TESTS, Test, ZERO_BEYOND};
+use spin_abi::rules::{Base, END_OF_RULE, ExactKey, LITTLE_ENDIAN, MAX_TESTS, RuleSet, Test, ZERO_BEYOND};
 use spin_nic::{Filter, FlowSteering, NicError};
 
 /// A direct transcription of the specification, with bytes as `Option`s.
 mod oracle {
-    use super::{Base, END_OF_RULE, LITTLE_ENDIAN, Test, ZERO_BEYOND};
+    use super::{Base, END_OF_RULE, ExactKey, LITTLE_ENDIAN, Test, ZERO_BEYOND};
 
     #[derive(Default)]
     pub struct Layout {
@@ -98,6 +101,19 @@ mod oracle {
         let layout = layout(frame);
         let rules = tests.split_inclusive(|test| test.flags & END_OF_RULE != 0);
         rules.into_iter().any(|rule| rule.iter().all(|test| holds(frame, &layout, test)))
+    }
+
+    /// The destination of a frame of TCP or UDP.
+    pub fn key(frame: &[u8]) -> Option<ExactKey> {
+        let layout = layout(frame);
+        let ((ip, _), (l4, end)) = (layout.ip?, layout.l4?);
+        let [_, _, version, protocol] = layout.kind.to_be_bytes();
+        let port = frame[..end].get(l4 + 2..l4 + 4)?;
+        let from = if version == 4 { &frame[ip + 16..ip + 20] } else { &frame[ip + 24..ip + 40] };
+        let mut address = [0; 16];
+        address[..from.len()].copy_from_slice(from);
+        let key = ExactKey { address, port: [port[0], port[1]], version, protocol };
+        [6, 17].contains(&protocol).then_some(key)
     }
 
     fn holds(frame: &[u8], layout: &Layout, test: &Test) -> bool {
@@ -253,6 +269,81 @@ fn probes() -> Vec<Vec<Test>> {
     tables
 }
 
+/// A source of random values, the same at every run.
+fn runner() -> TestRunner {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"the same frames at every run 012");
+    TestRunner::new_with_rng(Config::default(), rng)
+}
+
+fn frames(runner: &mut TestRunner, count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|_| frame().new_tree(runner).expect("a frame").current()).collect()
+}
+
+#[test]
+fn frames_match_the_keys_of_their_destination() {
+    if !root() {
+        return;
+    }
+    let filter = Filter::load().expect("loads");
+    let frames = frames(&mut runner(), 4000);
+    let any = |key: ExactKey| ExactKey { address: ExactKey::ANY_ADDRESS, ..key };
+    let all: Vec<_> = frames.iter().filter_map(|frame| oracle::key(frame)).collect();
+    // Keys of some frames: a third with the address, a third for any address, a third for another protocol, port or address.
+    let keys = all.iter().step_by(2).enumerate().map(|(index, &key)| match index % 9 {
+        0..3 => key,
+        3..6 => any(key),
+        6 => ExactKey { protocol: key.protocol ^ 23, ..key },
+        7 => ExactKey { port: [key.port[0] ^ 1, key.port[1]], ..key },
+        _ => ExactKey { address: std::array::from_fn(|at| key.address[at] ^ u8::from(at == 0)), ..key },
+    });
+    let rules = RuleSet { keys: keys.collect(), tests: Vec::new() };
+    filter.set_rules(&rules).expect("rules");
+    let (mut matched, mut passed) = (0, 0);
+    for frame in &frames {
+        let key = oracle::key(frame);
+        let expected = key.is_some_and(|key| rules.keys.iter().any(|&other| other == key || other == any(key)));
+        assert_eq!(filter.test_run(frame).expect("runs"), expected, "{key:?} {frame:02x?}");
+        matched += usize::from(expected);
+        passed += usize::from(key.is_some() && !expected);
+    }
+    assert!(matched > 100 && passed > 100, "{matched} frames with a key matched, {passed} did not");
+    filter.set_rules(&RuleSet::default()).expect("rules");
+    assert!(frames.iter().all(|frame| !filter.test_run(frame).expect("runs")), "the keys are gone");
+}
+
+#[test]
+fn each_frame_is_decided_by_old_or_new_rules() {
+    if !root() {
+        return;
+    }
+    let filter = Filter::load().expect("loads");
+    let frame = datagram();
+    let key = oracle::key(&frame).expect("a datagram has a destination");
+    let any = ExactKey { address: ExactKey::ANY_ADDRESS, ..key };
+    // Rules that all match the frame, each in another way.
+    let all = [(false, vec![key]), (false, vec![any]), (true, vec![]), (true, vec![any]), (false, vec![key, any])];
+    let all = all.map(|(list, keys)| RuleSet { tests: if list { udp_to(10).to_vec() } else { Vec::new() }, keys });
+    filter.set_rules(&all[0]).expect("rules");
+    let ended = AtomicBool::new(false);
+    let runs = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut runs = 0;
+            while !ended.load(Relaxed) {
+                assert!(filter.test_run(&frame).expect("runs"), "the frame was missed after {runs} runs");
+                runs += 1;
+            }
+            runs
+        });
+        // From each to each.
+        let pairs = all.iter().flat_map(|old| all.iter().flat_map(move |new| [old, new]));
+        let set = pairs.map(|rules| filter.set_rules(rules)).collect::<Result<Vec<_>, _>>();
+        ended.store(true, Relaxed);
+        set.expect("rules");
+        watching.join().expect("no frame was missed")
+    });
+    assert!(runs > 50, "{runs} runs");
+}
+
 #[test]
 fn kernel_and_oracle_agree() {
     if !root() {
@@ -261,14 +352,13 @@ fn kernel_and_oracle_agree() {
     const RANDOM_TABLES: usize = 60;
     const FRAMES: usize = 2500;
     let filter = Filter::load().expect("loads");
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"the same frames at every run 012");
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let frames: Vec<_> = (0..FRAMES).map(|_| frame().new_tree(&mut runner).expect("a frame").current()).collect();
+    let mut runner = runner();
+    let frames = frames(&mut runner, FRAMES);
     let mut tables = probes();
     tables.extend((0..RANDOM_TABLES).map(|_| table().new_tree(&mut runner).expect("a table").current()));
     let mut both = 0;
     for tests in &tables {
-        filter.set_rules(tests).expect("rules");
+        filter.set_rules(&RuleSet::list(tests)).expect("rules");
         let mut matched = 0;
         for frame in &frames {
             let expected = oracle::matched(frame, tests);
@@ -281,25 +371,31 @@ fn kernel_and_oracle_agree() {
     assert!(both > tables.len() / 2, "{both} of {} tables", tables.len());
 }
 
+/// A datagram to port 10 of 10.0.0.2.
+fn datagram() -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 9, 0, 10, 0, 12, 0, 0, b'a', b'b', b'c', b'd']);
+    frame
+}
+
 #[test]
 fn the_last_of_many_rules_is_reached() {
     if !root() {
         return;
     }
     let filter = Filter::load().expect("loads");
-    let mut frame = vec![2; 12];
-    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend([0, 9, 0, 10, 0, 12, 0, 0, b'a', b'b', b'c', b'd']);
+    let frame = datagram();
     assert!(!filter.test_run(&frame).expect("runs"), "an empty table matches nothing");
     let never = Test { min: 1, max: 0, ..udp_to(0)[1] };
     let mut tests = vec![never; MAX_TESTS - 2];
     tests.extend(udp_to(10));
-    filter.set_rules(&tests).expect("rules");
+    filter.set_rules(&RuleSet::list(&tests)).expect("rules");
     assert!(filter.test_run(&frame).expect("runs"));
-    filter.set_rules(&tests[..MAX_TESTS - 2]).expect("rules");
+    filter.set_rules(&RuleSet::list(&tests[..MAX_TESTS - 2])).expect("rules");
     assert!(!filter.test_run(&frame).expect("runs"));
     tests.push(never);
-    assert!(matches!(filter.set_rules(&tests), Err(NicError::Rules(_))));
+    assert!(matches!(filter.set_rules(&RuleSet::list(&tests)), Err(NicError::Rules(_))));
     assert!(filter.test_run(&[0; 13]).is_err(), "the kernel refuses less than a header");
     assert_eq!(filter.counters().expect("counters"), spin_nic::afxdp::FilterCounters::default());
 }

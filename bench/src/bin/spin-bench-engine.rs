@@ -11,6 +11,7 @@ use clap::{Parser, ValueEnum};
 use spin_abi::control::Engine as Kind;
 use spin_bench::engine::lab::Failure;
 use spin_bench::engine::measured::{Breakdown, Crowds, Latency, Measured, Overflow, Pauses, Tenants, Throughput};
+use spin_bench::engine::xdp_rules::XdpRules;
 use spin_bench::report::write;
 
 /// Packets per round that follow a pause.
@@ -63,6 +64,8 @@ enum Part {
     Stages,
     /// Nanoseconds per packet with several contexts.
     Contexts,
+    /// Nanoseconds per decision of the XDP program. Needs root, and is left out otherwise.
+    XdpRules,
     /// Shares of contexts on one thread.
     Shares,
     /// One thread's packets processed on two threads.
@@ -116,6 +119,9 @@ fn chosen(args: &Args) -> Result<Vec<Box<dyn Measured>>, Failure> {
     }
     if wanted(Part::Contexts) {
         all.push(Box::new(Crowds::new(images, *engine, *packets)?));
+    }
+    if wanted(Part::XdpRules) && (args.only.is_some() || rustix::process::geteuid().is_root()) {
+        all.push(Box::new(XdpRules::new()?));
     }
     if wanted(Part::Shares) {
         all.push(Box::new(Tenants::new(images, *engine, Duration::from_millis(args.share_ms))?));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use spin_abi::rules::{Base, END_OF_RULE, Test};
+use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
 use spin_bench::pktgen::port::udp_rules;
 use spin_bench::reflect::reflect;
 use spin_nic::affinity::pin;
@@ -57,7 +57,7 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     }
     args.core.map_or(Ok(()), pin)?;
     let mut nic = AfXdp::open(&AfXdpConfig::new(&args.interface))?;
-    nic.steering().set_rules(&[&udp_rules(args.port)[..], &[ICMP]].concat())?;
+    nic.steering().set_rules(&RuleSet::list(&[&udp_rules(args.port)[..], &[ICMP]].concat()))?;
     eprintln!("echo on {}", nic.describe());
     let (mut received, mut replies) = (Vec::with_capacity(args.batch), Vec::with_capacity(args.batch));
     while !stop.load(Relaxed) {

@@ -23,7 +23,7 @@ const FLOWS: u32 = 512;
 /// Port of the first context; the others use the following ones.
 const PORT: u16 = 9000;
 /// Numbers of contexts.
-pub const CROWDS: [u16; 5] = [1, 2, 4, 16, 64];
+pub const CROWDS: [u16; 6] = [1, 2, 4, 16, 64, 1024];
 /// Scheduling policies and their names.
 pub const SCHEDULES: [(Schedule, &str); 2] = [(Schedule::RoundRobin, "round-robin"), (Schedule::Wlbvt, "wlbvt")];
 

@@ -50,7 +50,7 @@ pub struct OfClusters {
 }
 
 /// Makes a row of one cluster.
-const fn single(row: Row) -> OfClusters {
+pub(super) const fn single(row: Row) -> OfClusters {
     OfClusters { row, clusters: 1 }
 }
 
@@ -120,10 +120,6 @@ impl Measured for Throughput {
     fn round(&mut self) -> Result<(), Failure> {
         for (setting, times) in &mut self.cases {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
-                if std::env::var_os("ONE_WAY").is_some() && (way, clusters) != ("run-to-completion", 1) {
-                    times.push(0.0);
-                    continue;
-                }
                 let round = on_first(|| match way {
                     RECEIVE_ONLY => {
                         self.distances.push(round_trip()?);

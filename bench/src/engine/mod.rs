@@ -6,6 +6,7 @@
 //! * [`idle`]: a packet after a pause.
 //! * [`stages`]: cost of each stage of a poll.
 //! * [`shares`]: shares of contexts on one thread.
+//! * [`xdp_rules`]: the XDP program's decision.
 //! * [`overflow`]: a busy thread and an idle one.
 //! * `cores`: cores of the threads.
 //! * [`clock`], [`distance`]: cost of reading the clock, and latency between two cores.
@@ -23,6 +24,7 @@ pub mod measured;
 pub mod overflow;
 pub mod shares;
 pub mod stages;
+pub mod xdp_rules;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use spin_abi::rules::{Base, END_OF_RULE, Test};
+use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
 use spin_nic::frame::CHUNK;
 use spin_nic::{AfXdp, AfXdpConfig, Frame, NicError, Queue, TxQueue};
 
@@ -132,7 +132,7 @@ impl XdpPort {
     /// See [`AfXdp::open`].
     pub fn open(interface: &str, port: u16) -> Result<Self, PortError> {
         let nic = AfXdp::open(&AfXdpConfig::new(interface))?;
-        nic.steering().set_rules(&udp_rules(port))?;
+        nic.steering().set_rules(&RuleSet::list(&udp_rules(port)))?;
         Ok(Self { nic, batch: Vec::with_capacity(2 * BATCH), received: Vec::with_capacity(BATCH) })
     }
 }

@@ -10,6 +10,7 @@ use crate::context::{Context, Share};
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
 use crate::sched::weights::{Part, WeightSums};
+use crate::settings::Limits;
 use spin_pspin::ids::Slot;
 
 /// All contexts of a worker. Those in `routes` are installed and receive frames. Others drain or were rolled back.
@@ -80,6 +81,18 @@ impl Contexts {
     /// The routing table's entries of the installed contexts.
     pub(crate) fn entries(&self) -> Vec<TableEntry> {
         self.installed().map(|context| context.matching.entry.clone()).collect()
+    }
+
+    /// The users of the installed contexts, in the order of [`entries`](Self::entries).
+    pub(crate) fn owners(&self) -> Vec<u32> {
+        self.installed().map(|context| context.weights.uid).collect()
+    }
+
+    /// Checks that a user other than root may have another context. Draining contexts count too.
+    pub(crate) fn check_count(&self, uid: u32, limits: &Limits) -> Result<(), InstallError> {
+        let most = limits.user_contexts.unwrap_or(limits.contexts.div_ceil(2));
+        let own = self.list.iter().flatten().filter(|context| context.weights.uid == uid);
+        if own.count() >= most { Err(InstallError::UserContexts { uid, most }) } else { Ok(()) }
     }
 
     /// The slot of an installed context that a user may change.
@@ -170,7 +183,8 @@ impl Contexts {
         Some(context)
     }
 
-    /// Divides the packet buffer of `hers` HERs by the weights of users and of contexts, and derives the settings that depend on all contexts' options.
+    /// Divides the packet buffer of `hers` HERs by the weights of users and of contexts. Derives the settings that depend on all contexts'
+    /// options.
     ///
     /// Batches are not reordered where order may matter. After a stall, the rest of a batch may belong to other contexts. Packets
     /// that handlers leave to the kernel keep the order of their connection, whatever the key.

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use spin_pspin::ids::Slot;
 
 use crate::sched::weights::Part;
+use crate::settings::MAX_CONTEXTS;
 
-/// Maximum number of slots: see [`Limits::contexts`](crate::settings::Limits::contexts).
-const SLOTS: usize = 256;
+/// Number of slots. A replaced context leaves each thread at a different time; slots beyond this number then share an entry.
+const SLOTS: usize = MAX_CONTEXTS;
 /// Denominator of the shares.
 const WHOLE: u64 = 1 << 16;
 /// Packets out on a channel, in transit or held by its worker, up to which nothing is counted.

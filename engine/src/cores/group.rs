@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use spin_abi::rules::RuleSet;
 use spin_nic::FlowSteering;
 
 use super::error::ThreadError;
@@ -216,7 +217,7 @@ impl WorkerGroup {
     /// the old filter. Called on the control thread, since the kernel may take long.
     fn program_filter(&self, now: Option<RoutingTable>, then: RoutingTable) -> Result<(), InstallError> {
         now.map_or(Ok(()), |now| self.set_routes(now))?;
-        self.steering.set_rules(then.table.tests())?;
+        self.steering.set_rules(then.table.rules())?;
         self.set_routes(then)
     }
 
@@ -318,7 +319,7 @@ impl WorkerGroup {
     /// the first error that ended one of them.
     pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
         // Each thread clears the rules too, but this thread may have set new ones since.
-        if let Err(error) = self.steering.set_rules(&[]) {
+        if let Err(error) = self.steering.set_rules(&RuleSet::default()) {
             tracing::debug!("the NIC keeps its rules: {error}");
         }
         // Wait for all threads, also after an error: each still has frames to send.

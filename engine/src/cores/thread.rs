@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use spin_abi::control::Schedule;
+use spin_abi::rules::RuleSet;
 use spin_nic::{NicError, Wakeup};
 use spin_sync::{RequestRx, RequestTx, request_queue};
 
@@ -219,7 +220,7 @@ fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Re
 
 /// Processes frames that the NIC has already handed over, and waits until sent frames have left.
 fn drain<P: Poller>(poller: &mut P, shared: &SharedConfig) -> Result<(), NicError> {
-    if let Err(error) = poller.nic().steering().set_rules(&[]) {
+    if let Err(error) = poller.nic().steering().set_rules(&RuleSet::default()) {
         // The NIC then continues to hand frames over until the deadline.
         tracing::warn!("the NIC keeps its rules: {error}");
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Abi;
+use spin_abi::rules::MAX_KEYS;
+use spin_matcher::table::RuleUse;
 use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
 use spin_shm::RegionError;
@@ -16,6 +18,9 @@ pub(crate) const MAX_NAME: usize = 64;
 /// Maximum length of a context's rules, predicate and key together, in bytes. The reply to `list` with all contexts has to fit a
 /// message.
 pub(crate) const MAX_TEXT: usize = 4096;
+
+/// Rules that the contexts of a user other than root may take together.
+pub(crate) const USER_RULES: RuleUse = RuleUse { tests: 64, keys: MAX_KEYS / 4 };
 
 /// The reason why a context was not installed, changed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +119,26 @@ pub enum InstallError {
         most: usize,
         /// The number of replaced contexts that are draining.
         ending: u32,
+    },
+    /// The user has the maximum number of contexts.
+    #[error("user {uid} has {most} contexts; remove one, or raise limits.user_contexts")]
+    UserContexts {
+        /// The user.
+        uid: u32,
+        /// The maximum number of contexts.
+        most: usize,
+    },
+    /// The rules of a user's contexts together are too many. Every packet pays for tests.
+    #[error(
+        "rules of user {uid}'s contexts: {} tests, at most {}, and {} pairs of an address and a port, at most {}; a rule that names up to \
+         64 destination ports, and no more than an address, needs no tests",
+        takes.tests, USER_RULES.tests, takes.keys, USER_RULES.keys
+    )]
+    UserRules {
+        /// The user.
+        uid: u32,
+        /// What they would take.
+        takes: RuleUse,
     },
     /// Host memory cannot be allocated.
     #[error("host memory: {0}")]

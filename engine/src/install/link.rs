@@ -7,10 +7,12 @@ use std::time::Duration;
 use spin_abi::control::ContextInfo;
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
+use spin_matcher::table::RuleUse;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
+use super::error::USER_RULES;
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::event_ring::{DoorbellPending, EventRing};
 use crate::context::{Context, ContextLog, Matching, Replacement, Share};
@@ -65,7 +67,7 @@ impl Worker {
     /// NIC is programmed separately: see [`spin_nic::Queue::steering`].
     ///
     /// # Errors
-    /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
+    /// [`InstallError::Full`], [`InstallError::UserContexts`], [`InstallError::Table`], [`InstallError::UserRules`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
     /// replaced context. Nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let planned = self.plan_link(&prepared, limits);
@@ -99,6 +101,10 @@ impl Worker {
         if self.core.contexts.linked as usize >= limits.contexts {
             return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
         }
+        let is_user = prepared.match_spec.send.is_some();
+        if is_user {
+            self.core.contexts.check_count(prepared.uid, limits)?;
+        }
         let id = prepared.handle.map_or(self.core.contexts.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
@@ -113,6 +119,11 @@ impl Worker {
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
         let table = Table::new(&entries)?;
+        if is_user {
+            let mut owners = self.core.contexts.owners();
+            owners.splice(range.clone(), [prepared.uid]);
+            check_rules(&table, &owners, prepared.uid)?;
+        }
         Ok(AttachPlan { id, entry, predecessor, table, slots, range })
     }
 
@@ -251,7 +262,7 @@ impl Worker {
 
     /// Programs the NIC's filter with the rules of `routes`.
     fn steer(&self, routes: &RoutingTable) -> Result<(), InstallError> {
-        Ok(self.core.nic.steering().set_rules(routes.table.tests())?)
+        Ok(self.core.nic.steering().set_rules(routes.table.rules())?)
     }
 
     /// Removes a context. For a worker that has the NIC to itself.
@@ -324,7 +335,7 @@ impl Worker {
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
         let wide = MatchSpec { rules, ..matching.clone() };
         match self.set_rules(id, user, wide) {
-            Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
+            Err(InstallError::Table(_) | InstallError::UserRules { .. }) => self.set_rules(id, user, matching),
             set => set,
         }
     }
@@ -333,7 +344,8 @@ impl Worker {
     /// [`spin_nic::Queue::steering`].
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]. Nothing has changed then.
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`], [`InstallError::UserRules`]. Nothing has
+    /// changed then.
     pub fn set_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let mut entries = self.core.contexts.entries();
@@ -344,7 +356,12 @@ impl Worker {
         let MatchSpec { rules, eom, ports, send } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
-        self.set_routes(RoutingTable { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
+        let table = Table::new(&entries)?;
+        if send.is_some() {
+            let owner = self.core.contexts.get(slot).weights.uid;
+            check_rules(&table, &self.core.contexts.owners(), owner)?;
+        }
+        self.set_routes(RoutingTable { table, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
         let (former_ports, former_send) = (context.matching.ports.clone(), context.matching.send.clone());
         let (ports, send) = match send {
@@ -417,6 +434,17 @@ impl Worker {
     pub fn slots_taken(&self) -> Vec<bool> {
         self.core.contexts.slots_taken()
     }
+}
+
+/// Checks the rules that the contexts of a user take. `owners`: the users of the table's contexts, in its order.
+fn check_rules(table: &Table, owners: &[u32], uid: u32) -> Result<(), InstallError> {
+    let own = table.rule_uses().zip(owners).filter(|(_, owner)| **owner == uid);
+    let takes =
+        own.fold(RuleUse::default(), |sum, (of, _)| RuleUse { tests: sum.tests + of.tests, keys: sum.keys + of.keys });
+    if takes.tests > USER_RULES.tests || takes.keys > USER_RULES.keys {
+        return Err(InstallError::UserRules { uid, takes });
+    }
+    Ok(())
 }
 
 fn link(

@@ -1,27 +1,88 @@
-//! Budget for guests of the mappings that Linux allows a process (`vm.max_map_count`). A process at that limit is
-//! refused every further mapping, including those of the allocator and of new threads.
+//! Budget of the process for guests: address spaces, and memory mappings. A process at its limit of mappings is refused every further one,
+//! including those of the allocator and of new threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::SpaceError;
 
-/// What Linux allows unless it is told otherwise.
-const USUAL: usize = 65_530;
-/// Those left to everything else: threads' stacks, packet buffers, translations, host memory, the allocator.
-const OTHERS: usize = 4096;
+/// Default of `vm.max_map_count`.
+const USUAL_MAPPINGS: usize = 65_530;
+/// Mappings left to everything else: threads' stacks, packet buffers, translations, host memory, the allocator.
+const OTHER_MAPPINGS: usize = 4096;
+/// Addresses of a process: 47 bits.
+const ADDRESSES: u64 = 1 << 47;
+/// log2 of the addresses that a space takes, without its guards.
+const SPACE_BITS: u32 = 32;
 
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static SPACES: AtomicUsize = AtomicUsize::new(0);
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+/// 0: what the process's addresses allow.
+static MAX_SPACES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many there are for guests.
-fn limit() -> usize {
-    static LIMIT: OnceLock<usize> = OnceLock::new();
-    *LIMIT.get_or_init(|| {
-        let set = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-        let allowed = set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL);
-        allowed.saturating_sub(OTHERS)
-    })
+/// Address spaces and memory mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guests {
+    /// Address spaces of 4 GiB.
+    pub spaces: usize,
+    /// Memory mappings.
+    pub mappings: usize,
+}
+
+impl Guests {
+    fn taken() -> Self {
+        Self { spaces: SPACES.load(Relaxed), mappings: MAPPINGS.load(Relaxed) }
+    }
+
+    /// What guests may take: a quarter of the process's addresses is left to everything else.
+    fn most() -> Self {
+        static MOST: OnceLock<Guests> = OnceLock::new();
+        let most = *MOST.get_or_init(|| {
+            let addresses = getrlimit(Resource::As).current.unwrap_or(u64::MAX).min(ADDRESSES);
+            let set = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+            let mappings = set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
+            // At most 2^15.
+            let spaces = ((addresses / 4 * 3) >> SPACE_BITS) as usize;
+            Self { spaces, mappings: mappings.saturating_sub(OTHER_MAPPINGS) }
+        });
+        match MAX_SPACES.load(Relaxed) {
+            0 => most,
+            spaces => Self { spaces, ..most },
+        }
+    }
+}
+
+/// Sets the maximum number of spaces of the process. Existing ones stay.
+pub fn set_max_spaces(max: usize) {
+    MAX_SPACES.store(max, Relaxed);
+}
+
+/// Adds to a sum, up to a limit.
+fn take(sum: &AtomicUsize, count: usize, most: usize) -> Result<(), SpaceError> {
+    let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= most);
+    let full = |_| SpaceError::Full { taken: Guests::taken(), most: Guests::most() };
+    sum.fetch_update(Relaxed, Relaxed, room).map(drop).map_err(full)
+}
+
+/// One of the spaces that the process may have.
+#[derive(Debug)]
+pub(super) struct Seat(());
+
+impl Seat {
+    /// # Errors
+    /// [`SpaceError::Full`].
+    pub(super) fn take() -> Result<Self, SpaceError> {
+        take(&SPACES, 1, Guests::most().spaces).map(|()| Self(()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        SPACES.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Mappings that somebody has, or is about to make.
@@ -32,7 +93,7 @@ impl Mappings {
     /// Takes so many.
     ///
     /// # Errors
-    /// [`SpaceError::Mappings`].
+    /// [`SpaceError::Full`].
     pub(super) fn take(count: usize) -> Result<Self, SpaceError> {
         let taken = Self(AtomicUsize::new(0));
         taken.add(count)?;
@@ -44,9 +105,7 @@ impl Mappings {
     /// # Errors
     /// As [`Mappings::take`].
     pub(super) fn add(&self, count: usize) -> Result<(), SpaceError> {
-        let limit = limit();
-        let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= limit);
-        TAKEN.fetch_update(Relaxed, Relaxed, room).map_err(|_| SpaceError::Mappings(limit))?;
+        take(&MAPPINGS, count, Guests::most().mappings)?;
         self.0.fetch_add(count, Relaxed);
         Ok(())
     }
@@ -54,6 +113,6 @@ impl Mappings {
 
 impl Drop for Mappings {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(*self.0.get_mut(), Relaxed);
+        MAPPINGS.fetch_sub(*self.0.get_mut(), Relaxed);
     }
 }

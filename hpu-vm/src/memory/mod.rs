@@ -21,12 +21,13 @@ mod space;
 mod window;
 mod words;
 
+pub use budget::{Guests, set_max_spaces};
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
 pub(crate) use near::Near;
 pub use packet::{Begun, PacketWindows, Shown};
 pub(crate) use packet::{Level, Offering, keep_in_l1};
 pub use region::Region;
-pub use space::{DEFAULT_MAX_SPACES, Space, set_max_spaces};
+pub use space::Space;
 pub use window::Window;
 pub(crate) use words::Words;
 
@@ -46,9 +47,18 @@ pub enum Access {
 /// Reason why a space cannot be made, or a region cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
-    /// The process has its maximum number of spaces.
-    #[error("{0} address spaces of handlers are in use: no more are allowed")]
-    TooMany(usize),
+    /// The process has no address space, or no memory mapping, left for guests.
+    #[error(
+        "handlers have {} of {} address spaces of 4 GiB (the process's addresses, ulimit -v) and {} of {} memory mappings \
+         (vm.max_map_count): remove contexts, have them ask for fewer HPUs, or raise the limit",
+        taken.spaces, most.spaces, taken.mappings, most.mappings
+    )]
+    Full {
+        /// What guests have.
+        taken: Guests,
+        /// What they may have.
+        most: Guests,
+    },
     /// The region is empty, or larger than guest memory.
     #[error("a region has 1 byte to 4 GiB, not {0} bytes")]
     Length(usize),
@@ -106,11 +116,6 @@ pub enum SpaceError {
     /// The view refused the range.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// All memory mappings reserved for guests are in use; the value is their number.
-    #[error(
-        "all {0} memory mappings for contexts are taken: remove some, have them ask for fewer HPUs, or raise vm.max_map_count"
-    )]
-    Mappings(usize),
     /// A system call failed.
     #[error("cannot {what}: {errno}")]
     System {

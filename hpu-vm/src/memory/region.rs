@@ -35,7 +35,7 @@ impl Region {
     /// Makes `len` bytes of zeroes, rounded up to complete pages.
     ///
     /// # Errors
-    /// [`SpaceError::Length`], [`SpaceError::Mappings`], [`SpaceError::System`].
+    /// [`SpaceError::Length`], [`SpaceError::Full`], [`SpaceError::System`].
     pub fn new(len: usize) -> Result<Arc<Self>, SpaceError> {
         let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| (1..=1 << 32).contains(bytes));
         let bytes = bytes.ok_or(SpaceError::Length(len))?;

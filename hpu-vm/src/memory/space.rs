@@ -1,45 +1,14 @@
 //! Memory of an HPU slot: mapped for translated code, and as a view for all other accesses.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::map::{PACKET_WINDOW, PAGE};
 
+use super::budget::Seat;
 use super::layout::Mapping;
 use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
 use super::{Access, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
-
-/// Maximum number of spaces of a process, unless [`set_max_spaces`] sets another. Each takes 4 GiB of the process's 128
-/// TiB of addresses. Their mappings have a [limit](SpaceError::Mappings) of their own.
-pub const DEFAULT_MAX_SPACES: usize = 4096;
-
-static MAX: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_SPACES);
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-/// Sets the maximum number of spaces of the process. Existing ones stay.
-pub fn set_max_spaces(max: usize) {
-    MAX.store(max, Relaxed);
-}
-
-/// One of the spaces a process may have.
-#[derive(Debug)]
-struct Seat;
-
-impl Seat {
-    fn take() -> Result<Self, SpaceError> {
-        let max = MAX.load(Relaxed);
-        let taken = IN_USE.fetch_update(Relaxed, Relaxed, |used| (used < max).then_some(used + 1));
-        taken.map(|_| Self).map_err(|_| SpaceError::TooMany(max))
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        IN_USE.fetch_sub(1, Relaxed);
-    }
-}
 
 /// Guest memory: regions mapped at guest addresses, and the [`View`] of their exact bytes.
 ///
@@ -59,7 +28,7 @@ impl Space {
     /// Reserves the addresses without mapping anything.
     ///
     /// # Errors
-    /// [`SpaceError::TooMany`], [`SpaceError::Mappings`], [`SpaceError::System`].
+    /// [`SpaceError::Full`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
         let seat = Seat::take()?;
         Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _seat: seat })
@@ -101,7 +70,7 @@ impl Space {
     /// [`Space::offer`].
     ///
     /// # Errors
-    /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Mappings`] a part of the window may be
+    /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Full`] a part of the window may be
     /// mapped.
     pub fn map_l2_packet(&mut self, guest_base: u32) -> Result<(), SpaceError> {
         self.map_l2_packet_in(guest_base, &Region::new(PACKET_WINDOW as usize)?, 0)

@@ -17,7 +17,20 @@ use crate::rule::{Field, IpVersion, Prefix, Range, Rule, Rules, Side, Term, Tran
 /// One to three alternatives of up to three terms.
 pub fn rules() -> impl Strategy<Value = Rules> {
     let rule = vec(terms(), 0..=3).prop_map(|terms| Rule { terms });
-    vec(rule, 1..=3).prop_map(|rules| Rules { rules })
+    vec(prop_oneof![3 => rule, 1 => destinations()], 1..=3).prop_map(|rules| Rules { rules })
+}
+
+/// Rules that name a destination port, and perhaps the whole address.
+fn destinations() -> impl Strategy<Value = Rule> {
+    let v4 = select(&IPV4[..]).prop_filter_map("an address", |bits| Prefix::new(IpAddr::V4(bits.into()), 32).ok());
+    let v6 = select(&IPV6[..]).prop_filter_map("an address", |bits| Prefix::new(IpAddr::V6(bits.into()), 128).ok());
+    let address = prop_oneof![v4, v6].prop_map(|prefix| Term::Network { side: Side::Destination, prefix });
+    (select(vec![Transport::Tcp, Transport::Udp]), ports(), option::of(address)).prop_map(
+        |(transport, port, address)| {
+            let port = Term::Port { transport, side: Side::Destination, first: port, last: port };
+            Rule { terms: [port].into_iter().chain(address).collect() }
+        },
+    )
 }
 
 /// Terms of every kind.

@@ -1,12 +1,16 @@
 //! The XDP program and its maps.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_map_update_elem, bpf_prog_test_run_opts, bpf_test_run_opts};
+use libbpf_rs::libbpf_sys::{
+    bpf_map_create_opts, bpf_map_delete_elem, bpf_map_update_elem, bpf_prog_test_run_opts, bpf_test_run_opts,
+};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
-use spin_abi::rules::{MAX_TESTS, Test};
+use spin_abi::rules::{ExactKey, MAX_TESTS, RuleSet, Test};
 
 use crate::bpf::{self, Aligned, map, program, refused, system};
 use crate::error::NicError;
@@ -17,6 +21,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 const KEY: [u8; 4] = 0_u32.to_ne_bytes();
 /// Size of `struct table`: a count, then the tests.
 const TABLE_LEN: usize = 4 + MAX_TESTS * size_of::<Test>();
+const SET_RULES: &str = "give the XDP program its rules";
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
@@ -41,19 +46,28 @@ pub struct Filter {
     generic: OwnedFd,
     pass: OwnedFd,
     decide: OwnedFd,
-    rules: RuleMap,
+    rules: RuleMaps,
     /// Sets the rules once this process has given up the privileges to do so.
     delegate: OnceLock<Arc<dyn FlowSteering>>,
     sockets: MapHandle,
     counters: MapHandle,
 }
 
-/// The map with the program's table of rules.
-pub struct RuleMap {
+/// The maps with the program's rules.
+pub struct RuleMaps {
     /// The outer map, whose only entry is the table.
-    map: OwnedFd,
-    /// The present table.
-    set: Mutex<Vec<Test>>,
+    tables: OwnedFd,
+    /// The exact keys.
+    keys: OwnedFd,
+    /// The present rules.
+    present: Mutex<Present>,
+}
+
+/// Rules in the maps.
+#[derive(Default)]
+struct Present {
+    tests: Vec<Test>,
+    keys: HashSet<ExactKey>,
 }
 
 impl Filter {
@@ -74,7 +88,10 @@ impl Filter {
                 generic: program(&object, "spin_filter_generic")?,
                 pass: program(&object, "spin_pass")?,
                 decide: program(&object, "spin_decide")?,
-                rules: RuleMap::new(map(&object, "rules")?.as_fd().try_clone_to_owned()?),
+                rules: RuleMaps::new([
+                    map(&object, "rules")?.as_fd().try_clone_to_owned()?,
+                    map(&object, "keys")?.as_fd().try_clone_to_owned()?,
+                ]),
                 delegate: OnceLock::new(),
                 sockets: map(&object, "sockets")?,
                 counters: map(&object, "counters")?,
@@ -98,10 +115,10 @@ impl Filter {
         self.pass.as_fd()
     }
 
-    /// The map of the rules, for a process that sets them in place of this one.
+    /// The maps of the rules, for a process that sets them in place of this one.
     #[must_use]
-    pub fn rule_map(&self) -> BorrowedFd<'_> {
-        self.rules.map.as_fd()
+    pub fn rule_maps(&self) -> [BorrowedFd<'_>; 2] {
+        [self.rules.tables.as_fd(), self.rules.keys.as_fd()]
     }
 
     /// Has `delegate` set the rules from now on.
@@ -142,20 +159,29 @@ impl Filter {
     /// # Errors
     /// When the kernel refuses to run it: on frames below 14 bytes, or longer than about 3.5 KiB.
     pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
-        match self.run(self.decide.as_fd(), frame)? {
+        match self.run(self.decide.as_fd(), frame, 1)?.0 {
             XDP_REDIRECT => Ok(true),
             XDP_PASS => Ok(false),
             other => Err(NicError::system("run the XDP program", io::Error::other(format!("it returned {other}")))),
         }
     }
 
-    fn run(&self, program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, NicError> {
+    /// Runs the decision of the program on one frame `runs` times. Returns the average time.
+    ///
+    /// # Errors
+    /// As [`Filter::test_run`].
+    pub fn test_time(&self, frame: &[u8], runs: u32) -> Result<Duration, NicError> {
+        Ok(Duration::from_nanos(self.run(self.decide.as_fd(), frame, runs)?.1.into()))
+    }
+
+    /// The program's result, and the nanoseconds of a run.
+    fn run(&self, program: BorrowedFd<'_>, frame: &[u8], runs: u32) -> Result<(u32, u32), NicError> {
         let length = u32::try_from(frame.len()).map_err(|error| NicError::system("run it", io::Error::other(error)))?;
         let mut options = bpf_test_run_opts {
             sz: size_of::<bpf_test_run_opts>() as u64,
             data_in: frame.as_ptr().cast(),
             data_size_in: length,
-            repeat: 1,
+            repeat: runs.cast_signed(),
             ..Default::default()
         };
         // SAFETY: `options` has the size it claims. `data_in` points at `data_size_in` readable bytes. All other pointers
@@ -164,56 +190,101 @@ impl Filter {
         if result < 0 {
             return Err(NicError::system("run the XDP program on a frame", io::Error::from_raw_os_error(-result)));
         }
-        Ok(options.retval)
+        Ok((options.retval, options.duration))
     }
 }
 
 impl FlowSteering for Filter {
-    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
         match self.delegate.get() {
-            Some(delegate) => delegate.set_rules(tests),
-            None => self.rules.set_rules(tests),
+            Some(delegate) => delegate.set_rules(rules),
+            None => self.rules.set_rules(rules),
         }
     }
 }
 
-impl RuleMap {
-    /// The rules of a program, whose table is empty. `map` is a duplicate of [`Filter::rule_map`].
+impl RuleMaps {
+    /// The rules of a program that has none yet. The maps are duplicates of [`Filter::rule_maps`].
     #[must_use]
-    pub fn new(map: OwnedFd) -> Self {
-        Self { map, set: Mutex::default() }
+    pub fn new([tables, keys]: [OwnedFd; 2]) -> Self {
+        Self { tables, keys, present: Mutex::default() }
     }
 
-    /// Makes a map the table.
-    fn replace(&self, table: BorrowedFd<'_>) -> io::Result<()> {
-        let value = table.as_raw_fd().to_ne_bytes();
-        let (map, key, value) = (self.map.as_raw_fd(), KEY.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: key and value of this map have four bytes each, which live during the call.
-        let result = unsafe { bpf_map_update_elem(map, key, value, 0) };
-        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-    }
-}
-
-impl FlowSteering for RuleMap {
-    /// Waits until no CPU uses the old table, which takes about 10 ms (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
-    /// Returns at once when `tests` equal the present table.
-    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)?;
-        // A thread that panicked here had not changed `set`.
-        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        if *set == tests {
-            return Ok(());
-        }
-        let action = "give the XDP program its rules";
+    /// Makes `tests` the table. Waits until no CPU uses the old one, which takes about 10 ms (`maybe_wait_bpf_programs`,
+    /// kernel/bpf/syscall.c).
+    fn replace_table(&self, tests: &[Test]) -> Result<(), NicError> {
         let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
         let value_size = TABLE_LEN as u32;
         let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
-        let table = table.map_err(|error| system(action, &error))?;
-        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(action, &error))?;
-        self.replace(table.as_fd()).map_err(|error| NicError::system(action, error))?;
-        *set = tests.to_vec();
+        let table = table.map_err(|error| system(SET_RULES, &error))?;
+        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(SET_RULES, &error))?;
+        let value = table.as_fd().as_raw_fd().to_ne_bytes();
+        let (map, key, value) = (self.tables.as_raw_fd(), KEY.as_ptr().cast(), value.as_ptr().cast());
+        // SAFETY: key and value of this map have four bytes each, which live during the call.
+        done(unsafe { bpf_map_update_elem(map, key, value, 0) })
+    }
+
+    fn insert(&self, key: ExactKey) -> Result<(), NicError> {
+        let (key, value) = (key.to_bytes(), [1_u8]);
+        let (key, value) = (key.as_ptr().cast(), value.as_ptr().cast());
+        // SAFETY: keys of this map have the 20 bytes of `to_bytes`, and values one byte. They live during the call.
+        done(unsafe { bpf_map_update_elem(self.keys.as_raw_fd(), key, value, 0) })
+    }
+
+    fn delete(&self, key: ExactKey) -> Result<(), NicError> {
+        let key = key.to_bytes();
+        // SAFETY: keys of this map have the 20 bytes of `to_bytes`, which live during the call.
+        done(unsafe { bpf_map_delete_elem(self.keys.as_raw_fd(), key.as_ptr().cast()) })
+    }
+
+    /// Inserts keys: all of them, or none.
+    fn insert_all(&self, present: &mut HashSet<ExactKey>, new: &[ExactKey]) -> Result<(), NicError> {
+        for (index, &key) in new.iter().enumerate() {
+            if let Err(error) = self.insert(key) {
+                self.delete_all(present, &new[..index])?;
+                return Err(error);
+            }
+            present.insert(key);
+        }
         Ok(())
     }
+
+    fn delete_all(&self, present: &mut HashSet<ExactKey>, old: &[ExactKey]) -> Result<(), NicError> {
+        old.iter().try_for_each(|&key| {
+            self.delete(key)?;
+            present.remove(&key);
+            Ok(())
+        })
+    }
+}
+
+impl FlowSteering for RuleMaps {
+    /// New keys come before the new table, and old keys go after it. A frame that was decided by old table and keys has ended before an
+    /// old key goes, because the change of the table waits for it. Thus each frame is decided by the old or by the new rules. A change
+    /// that only adds or only removes keys needs no new table, and does not wait.
+    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
+        check_rules(rules)?;
+        // After a panic, `present` still has the rules of the last step that was done.
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let Present { tests, keys } = &mut *present;
+        let then: HashSet<ExactKey> = rules.keys.iter().copied().collect();
+        let new: Vec<_> = then.difference(keys).copied().collect();
+        let old: Vec<_> = keys.difference(&then).copied().collect();
+        self.insert_all(keys, &new)?;
+        if *tests != rules.tests || !new.is_empty() && !old.is_empty() {
+            if let Err(error) = self.replace_table(&rules.tests) {
+                self.delete_all(keys, &new)?;
+                return Err(error);
+            }
+            tests.clone_from(&rules.tests);
+        }
+        self.delete_all(keys, &old)
+    }
+}
+
+/// The result of a system call on a map.
+fn done(result: i32) -> Result<(), NicError> {
+    if result < 0 { Err(NicError::system(SET_RULES, io::Error::from_raw_os_error(-result))) } else { Ok(()) }
 }
 
 /// `struct table` of the C source.
@@ -242,7 +313,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use libbpf_rs::libbpf_sys::bpf_map_lookup_elem;
-    use spin_abi::rules::{Base, END_OF_RULE, Test};
+    use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
 
     use super::{Filter, FlowSteering, KEY, TABLE_LEN, encode};
 
@@ -265,11 +336,11 @@ mod tests {
         let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
         // The id of the map that holds the table.
         let table = |tests: &[Test]| {
-            filter.set_rules(tests).expect("fine rules");
+            filter.set_rules(&RuleSet::list(tests)).expect("fine rules");
             let mut id = [0_u8; 4];
             let (key, value) = (KEY.as_ptr().cast(), id.as_mut_ptr().cast());
             // SAFETY: key and value of this map have four bytes each.
-            let result = unsafe { bpf_map_lookup_elem(filter.rule_map().as_raw_fd(), key, value) };
+            let result = unsafe { bpf_map_lookup_elem(filter.rule_maps()[0].as_raw_fd(), key, value) };
             assert_eq!(result, 0);
             id
         };

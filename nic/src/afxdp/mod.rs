@@ -31,7 +31,7 @@ use rustix::net::xdp::XdpStatistics;
 use spin_frame::{CAPACITY, CHUNK, Frame, LOW_WATERMARK, TxClosed, TxQueue};
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
-pub use filter::{Filter, FilterCounters, RuleMap};
+pub use filter::{Filter, FilterCounters, RuleMaps};
 pub use interface::mac_address;
 
 use self::attach::Attached;

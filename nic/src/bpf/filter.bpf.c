@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 //
-// The XDP program: frames that a compiled rule matches go to the AF_XDP socket of the queue they came in on, all others
+// The XDP program: frames that the compiled rules match go to the AF_XDP socket of the queue they came in on, all others
 // to the kernel's stack. The rules, and how they are evaluated, are defined in abi/src/rules.rs; names here follow it.
 //
 // Written for the verifier of Linux 5.15 and later: a bounded loop, no helper newer than redirect_map. The functions
@@ -23,7 +23,7 @@ static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)BPF_FUNC_xdp
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)BPF_FUNC_redirect_map;
 
 // abi/src/rules.rs
-enum { MAX_TESTS = 512, MAX_VLAN_TAGS = 2, MAX_IPV6_EXTENSIONS = 4 };
+enum { MAX_TESTS = 512, MAX_KEYS = 16384, MAX_VLAN_TAGS = 2, MAX_IPV6_EXTENSIONS = 4 };
 enum { END_OF_RULE = 1, LITTLE_ENDIAN_WORD = 2, ZERO_BEYOND = 4 };
 enum { BASE_FRAME = 0, BASE_IP = 1, BASE_L4 = 2, BASE_PAYLOAD = 3, BASE_KIND = 4 };
 
@@ -42,6 +42,14 @@ struct test {
 struct table {
 	__u32 count;
 	struct test tests[MAX_TESTS];
+};
+
+// Destination of a packet. All addresses have a key of their own, with zeroes for the address.
+struct key {
+	__u8 address[16];
+	__u8 port[2];
+	__u8 version;
+	__u8 protocol;
 };
 
 // afxdp/filter.rs relies on this order.
@@ -67,6 +75,15 @@ struct {
 	type_field(key, __u32);
 	struct rule_table *values[];
 } rules SEC(".maps") = { .values = { &no_rules } };
+
+// Exact keys. The kernel seeds the hash at random.
+struct {
+	uint_field(type, BPF_MAP_TYPE_HASH);
+	uint_field(map_flags, BPF_F_NO_PREALLOC);
+	uint_field(max_entries, MAX_KEYS);
+	type_field(key, struct key);
+	type_field(value, __u8);
+} keys SEC(".maps");
 
 struct {
 	uint_field(type, BPF_MAP_TYPE_XSKMAP);
@@ -280,7 +297,42 @@ VERIFIED_ALONE __u64 load_word(struct xdp_md *ctx, __u32 offset, __u32 limit, __
 	return FOUND | (flags & LITTLE_ENDIAN_WORD ? __builtin_bswap32(word) : word);
 }
 
-// Whether the table matches the frame.
+// Whether the frame has an exact key.
+VERIFIED_ALONE int has_key(struct xdp_md *ctx, struct layout *layout)
+{
+	struct key key = {};
+	const __u8 *ports, *address;
+	__u32 l4, ip;
+
+	if (!layout)
+		return 0;
+	l4 = layout->position[BASE_L4];
+	ip = layout->position[BASE_IP];
+	key.version = layout->kind >> 8;
+	key.protocol = layout->kind;
+	if ((key.protocol != TCP && key.protocol != UDP) || l4 == ABSENT || l4 + 4 > layout->limit[BASE_L4])
+		return 0;
+	ports = bytes(ctx, l4, 4);
+	if (!ports)
+		return 0;
+	__builtin_memcpy(key.port, ports + 2, sizeof(key.port));
+	if (map_lookup(&keys, &key))
+		return 1;
+	if (key.version == 4) {
+		address = bytes(ctx, ip + 16, 4);
+		if (!address)
+			return 0;
+		__builtin_memcpy(key.address, address, 4);
+	} else {
+		address = bytes(ctx, ip + 24, 16);
+		if (!address)
+			return 0;
+		__builtin_memcpy(key.address, address, 16);
+	}
+	return map_lookup(&keys, &key) != 0;
+}
+
+// Whether the rules match the frame. The table is read before the keys: see RuleMaps::set_rules in afxdp/filter.rs.
 VERIFIED_ALONE int matches(struct xdp_md *ctx)
 {
 	struct layout layout = {};
@@ -294,6 +346,8 @@ VERIFIED_ALONE int matches(struct xdp_md *ctx)
 	if (!table)
 		return 0;
 	parse(ctx, &layout);
+	if (has_key(ctx, &layout))
+		return 1;
 	for (__u32 i = 0; i < MAX_TESTS; i++) {
 		struct test *test = &table->tests[i];
 		__u32 flags = test->flags;

@@ -31,9 +31,10 @@ pub(super) fn check_sizes(sizes: &Sizes) -> Vec<ConfigError> {
 
 /// Checks the limits for applications.
 pub(super) fn check_limits(limits: &Limits) -> Vec<ConfigError> {
-    let &Limits { contexts, connections, watchdog_us, instruction_limit, .. } = limits;
+    let &Limits { contexts, user_contexts, connections, watchdog_us, instruction_limit, .. } = limits;
     let checks = [
         (contexts == 0, ConfigError::Nobody("contexts")),
+        (user_contexts == Some(0), ConfigError::Nobody("user_contexts")),
         (connections == 0, ConfigError::Nobody("connections")),
         (contexts > MAX_CONTEXTS, ConfigError::Contexts(contexts)),
         (watchdog_us == 0, ConfigError::NoTime("watchdog_us")),

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn all_errors_come_at_once_each_with_value_and_bound() {
         let file =
-            "local_share = 101\nsocket_mode = '9'\n[sizes]\nqueues = 0\n[limits]\ncontexts = 300\nconnections = 0";
+            "local_share = 101\nsocket_mode = '9'\n[sizes]\nqueues = 0\n[limits]\ncontexts = 3000\nconnections = 0";
         let errors = Config::try_from(toml::from_str::<File>(file).expect("parses")).expect_err("wrong").to_string();
         let lines: Vec<_> = errors.lines().collect();
         for (line, parts) in lines.iter().zip([
@@ -151,7 +151,7 @@ mod tests {
             ["local_share 101", "100"],
             ["sizes.queues is 0", "give 1 to 1048576"],
             ["limits.connections is 0", "give at least 1"],
-            ["limits.contexts is 300", "give 1 to 256"],
+            ["limits.contexts is 3000", "give 1 to 1024"],
             ["socket_mode \"9\"", "0660"],
         ]) {
             assert!(parts.iter().all(|part| line.contains(part)), "{line}");
@@ -305,8 +305,8 @@ mod tests {
             let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
             assert_eq!(refused, format!("limits.{limit} is 0: no application could have any, so give at least 1"));
         }
-        let refused = config("nic = 'loopback'\n[limits]\ncontexts = 257").unwrap_err().to_string();
-        assert!(refused.contains("limits.contexts is 257: give 1 to 256"), "{refused}");
+        let refused = config("nic = 'loopback'\n[limits]\ncontexts = 1025").unwrap_err().to_string();
+        assert!(refused.contains("limits.contexts is 1025: give 1 to 1024"), "{refused}");
         let refused = config("nic = 'loopback'\n[limits]\nwatchdog_us = 9223372036854775807").unwrap_err().to_string();
         assert!(refused.contains("give at most 3600000000"), "{refused}");
     }

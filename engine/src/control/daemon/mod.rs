@@ -274,7 +274,7 @@ fn ledger(limits: &Limits) -> Ledger {
 fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&Filter>) -> Result<(), DaemonError> {
     server.entrust_files(loader).map_err(DaemonError::Loader)?;
     if let Some(filter) = filter {
-        loader.take_rules(filter.rule_map()).map_err(DaemonError::Loader)?;
+        loader.take_rules(filter.rule_maps()).map_err(DaemonError::Loader)?;
         filter.delegate(loader.clone());
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use spin_abi::rules::Test;
+use spin_abi::rules::RuleSet;
 use spin_matcher::rule::Transport;
 use spin_nic::{FlowSteering, NicError};
 use spin_shm::channel;
@@ -66,12 +66,13 @@ impl LoaderProcess {
         }
     }
 
-    /// Gives it the map of rules of an XDP program. From then on it sets the rules.
+    /// Gives it the maps of rules of an XDP program. From then on it sets the rules.
     ///
     /// # Errors
     /// The loader process has ended.
-    pub fn take_rules(&self, map: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask_with(&Request::RuleMap, Some(map)).map(drop)
+    pub fn take_rules(&self, [tables, keys]: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+        self.ask_with(&Request::TableMap, Some(tables))?;
+        self.ask_with(&Request::KeyMap, Some(keys)).map(drop)
     }
 
     /// Reads the addresses of an interface.
@@ -95,8 +96,8 @@ impl LoaderProcess {
 }
 
 impl FlowSteering for LoaderProcess {
-    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
-        let set = self.ask(&Request::SetRules(tests.to_vec()));
+    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
+        let set = self.ask(&Request::SetRules(rules.clone()));
         set.map(drop).map_err(|error| NicError::system("give the XDP program its rules", error))
     }
 }

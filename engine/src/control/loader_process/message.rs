@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use spin_abi::rules::Test;
+use spin_abi::rules::RuleSet;
 
 use crate::control::socket_file::SocketPath;
 
 /// A request of spind.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Set rules from now on in the map that comes with this.
-    RuleMap,
+    /// Set tables of rules from now on in the map that comes with this.
+    TableMap,
+    /// Set exact keys from now on in the map that comes with this, which follows [`Request::TableMap`].
+    KeyMap,
     /// Set rules.
-    SetRules(Vec<Test>),
+    SetRules(RuleSet),
     /// Open a socket of a user that is bound to a port of all addresses. The reply carries it.
     HoldPort {
         /// TCP, else UDP.

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use spin_abi::rules::Test;
+use spin_abi::rules::RuleSet;
 use spin_matcher::rule::Transport;
 use spin_nic::FlowSteering;
-use spin_nic::afxdp::RuleMap;
+use spin_nic::afxdp::RuleMaps;
 use spin_shm::channel::{self, ChannelError, Message};
 
 use super::message::{Reply, Request};
@@ -32,7 +32,9 @@ pub fn serve(stream: &UnixStream) -> Result<(), ChannelError> {
 
 #[derive(Default)]
 struct Loader {
-    rules: Option<RuleMap>,
+    /// The map of tables, until that of the keys comes.
+    tables: Option<OwnedFd>,
+    rules: Option<RuleMaps>,
     /// Sockets that spind has.
     sockets: Vec<SocketPath>,
 }
@@ -51,8 +53,11 @@ impl Loader {
 
     fn answer(&mut self, message: Message<Request>) -> io::Result<(Reply, Option<OwnedFd>)> {
         match message.body {
-            Request::RuleMap => self.rules = message.fd.map(RuleMap::new),
-            Request::SetRules(tests) => self.set_rules(&tests)?,
+            Request::TableMap => self.tables = message.fd,
+            Request::KeyMap => {
+                self.rules = self.tables.take().zip(message.fd).map(|(tables, keys)| RuleMaps::new([tables, keys]))
+            }
+            Request::SetRules(rules) => self.set_rules(&rules)?,
             Request::HoldPort { tcp, number, uid } => {
                 let transport = if tcp { Transport::Tcp } else { Transport::Udp };
                 return Ok((Reply::Done, Some(port_socket::open(Port { transport, number }, uid)?)));
@@ -70,8 +75,8 @@ impl Loader {
         Ok((Reply::Done, None))
     }
 
-    fn set_rules(&self, tests: &[Test]) -> io::Result<()> {
-        let rules = self.rules.as_ref().ok_or_else(|| io::Error::other("no map of rules was given"))?;
-        rules.set_rules(tests).map_err(io::Error::other)
+    fn set_rules(&self, rules: &RuleSet) -> io::Result<()> {
+        let maps = self.rules.as_ref().ok_or_else(|| io::Error::other("no map of rules was given"))?;
+        maps.set_rules(rules).map_err(io::Error::other)
     }
 }

@@ -1,0 +1,54 @@
+//! As many contexts as spind may have.
+
+use etherparse::PacketBuilder;
+use libspin::{Client, Install};
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_tests::Spind;
+
+/// Contexts of the default limits.
+const CONTEXTS: u16 = 1024;
+/// Port of the first context; the others use the following ones.
+const PORT: u16 = 2000;
+
+/// A datagram to a port.
+fn datagram(port: u16) -> Packet {
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let builder = builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1234, port);
+    builder.write(&mut frame, b"hello").expect("a vector takes all");
+    Packet::whole(0, frame)
+}
+
+/// Mappings of a process.
+fn mappings(pid: u32) -> usize {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a running process").lines().count()
+}
+
+#[test]
+fn all_contexts_answer_and_leave_nothing() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    let before = mappings(spind.pid());
+    let install = |port: u16| Install { rules: vec![format!("udp dport {port}")], ..Install::default() };
+    let mut ids = Vec::new();
+    for port in PORT..PORT + CONTEXTS {
+        ids.push(client.install(&install(port), &image).expect("within the limits").id);
+    }
+    let refused = client.install(&install(1), &image).expect_err("one more").to_string();
+    assert!(refused.contains("all 1024 contexts are in use"), "{refused}");
+    assert_eq!(client.contexts().expect("a list").len(), usize::from(CONTEXTS));
+    let packets: Vec<_> = (PORT - 1..=PORT + CONTEXTS).map(datagram).collect();
+    let answers = read_all(&client.replay(&write_all(&packets)).expect("loopback replays")).expect("a capture");
+    assert_eq!(answers.len(), usize::from(CONTEXTS), "one answer of each context");
+    let stats = client.stats().expect("statistics");
+    let runs =
+        |counters: &[(String, u64)]| counters.iter().find(|(name, _)| name == "payload_runs").map(|(_, runs)| *runs);
+    let runs: Vec<_> = stats.contexts.iter().map(|context| runs(&context.counters)).collect();
+    assert_eq!(runs, vec![Some(1); CONTEXTS.into()]);
+    for id in ids {
+        client.remove(id).expect("its own");
+    }
+    let after = mappings(spind.pid());
+    assert!(after < before + 500, "{after} mappings, {before} before");
+}
