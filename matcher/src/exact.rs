@@ -119,7 +119,7 @@ const SHORT_ADDRESS: u64 = u32::MAX as u64;
 
 impl ExactIndex {
     /// Adds a context behind those that were added before. Returns the keys that are new.
-    pub(crate) fn add(&mut self, index: usize, keys: Vec<ExactKey>) -> Vec<ExactKey> {
+    pub(crate) fn add(&mut self, index: usize, keys: &[ExactKey]) -> Vec<ExactKey> {
         let is_new = |key: &ExactKey| {
             let before = self.v4.len() + self.v6.len();
             if key.version == 4 {
@@ -129,7 +129,7 @@ impl ExactIndex {
             }
             self.v4.len() + self.v6.len() > before
         };
-        keys.into_iter().filter(is_new).collect()
+        keys.iter().copied().filter(is_new).collect()
     }
 
     /// The first context whose exact rules hold for a frame.

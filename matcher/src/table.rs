@@ -1,6 +1,8 @@
 //! Table of contexts in order of priority. It finds the context of a frame.
 
-use spin_abi::rules::{MAX_KEYS, MAX_TESTS, RuleSet, Test};
+use std::sync::Arc;
+
+use spin_abi::rules::{ExactKey, MAX_KEYS, MAX_TESTS, RuleSet, Test};
 
 use crate::compile::{CompileError, compile};
 use crate::evaluate::any_rule_holds;
@@ -109,15 +111,25 @@ pub struct RuleUse {
     pub keys: usize,
 }
 
+/// A context in the table.
 #[derive(Clone, Debug)]
 struct Context {
-    id: u32,
-    /// All rules.
-    tests: Vec<Test>,
+    entry: Arc<CompiledEntry>,
     /// Part of the rule set, without keys of earlier contexts.
     takes: RuleUse,
+}
+
+/// A [`TableEntry`] with its compiled rules, which tables share.
+#[derive(Debug)]
+pub struct CompiledEntry {
+    entry: TableEntry,
+    /// All rules.
+    tests: Vec<Test>,
+    /// Rules that are not exact.
+    listed: Vec<Test>,
+    /// Keys of the exact rules.
+    keys: Vec<ExactKey>,
     eom: CompiledEom,
-    key: KeySpec,
     /// Whether the message key is the flow alone.
     key_is_flow: bool,
     /// Rules, specialised for plain frames.
@@ -126,14 +138,52 @@ struct Context {
     plain_eom: PlainRules,
 }
 
-impl Context {
+impl CompiledEntry {
+    /// Compiles an entry.
+    ///
+    /// # Errors
+    /// When it needs more than [`MAX_TESTS`] tests.
+    pub fn new(entry: TableEntry) -> Result<Self, TableError> {
+        let context = entry.context;
+        let tests = compile(&entry.rules).map_err(|source| TableError::Rules { context, source })?;
+        let eom = match &entry.eom {
+            Eom::Always => CompiledEom::Always,
+            Eom::Never => CompiledEom::When(Vec::new()),
+            Eom::When(rules) => {
+                CompiledEom::When(compile(rules).map_err(|source| TableError::Eom { context, source })?)
+            }
+        };
+        let plain_eom = match &eom {
+            CompiledEom::Always => PlainRules::ALWAYS,
+            CompiledEom::When(tests) => PlainRules::new(tests),
+        };
+        let (listed, keys) = exact::split(&tests);
+        Ok(Self {
+            plain_rules: PlainRules::new(&tests),
+            key_is_flow: entry.key.flow() && entry.key.parts().is_empty(),
+            entry,
+            tests,
+            listed,
+            keys,
+            eom,
+            plain_eom,
+        })
+    }
+
+    /// What was compiled.
+    #[must_use]
+    #[inline]
+    pub const fn entry(&self) -> &TableEntry {
+        &self.entry
+    }
+
     /// Calls `found` with the message key of a plain frame of this context, and with whether the frame is the last of its message.
     #[inline(always)]
     fn found_plain<R>(&self, frame: &[u8], end: u32, found: impl FnOnce(MessageKey, bool) -> R) -> R {
         let eom = self.plain_eom.hold(frame, end as usize);
         match MessageKey::plain_flow(frame) {
             Some(key) if self.key_is_flow => found(key, eom),
-            _ => found(self.key.build(frame, &Headers::plain(end)), eom),
+            _ => found(self.entry.key.build(frame, &Headers::plain(end)), eom),
         }
     }
 }
@@ -148,60 +198,43 @@ impl Table {
     /// Compiles `entries`. Earlier ones take precedence.
     ///
     /// # Errors
-    /// When they need more than [`MAX_TESTS`] tests. The caller should then keep its current table.
+    /// As [`CompiledEntry::new`] and [`Table::of`].
     pub fn new(entries: &[TableEntry]) -> Result<Self, TableError> {
+        let compile = |entry: &TableEntry| CompiledEntry::new(entry.clone()).map(Arc::new);
+        Self::of(entries.iter().map(compile).collect::<Result<_, _>>()?)
+    }
+
+    /// A table of compiled entries. Earlier ones take precedence.
+    ///
+    /// # Errors
+    /// When they need more than [`MAX_TESTS`] tests or [`MAX_KEYS`] keys. The caller should then keep its current table.
+    pub fn of(entries: Vec<Arc<CompiledEntry>>) -> Result<Self, TableError> {
         let mut table = Self::default();
         for entry in entries {
-            table.add(entry)?;
+            let takes = table.add_rules(&entry)?;
+            table.contexts.push(Context { entry, takes });
         }
         Ok(table)
     }
 
-    fn add(&mut self, entry: &TableEntry) -> Result<(), TableError> {
-        let context = entry.context;
-        let tests = compile(&entry.rules).map_err(|source| TableError::Rules { context, source })?;
-        let eom = match &entry.eom {
-            Eom::Always => CompiledEom::Always,
-            Eom::Never => CompiledEom::When(Vec::new()),
-            Eom::When(rules) => {
-                CompiledEom::When(compile(rules).map_err(|source| TableError::Eom { context, source })?)
-            }
-        };
-        let plain_eom = match &eom {
-            CompiledEom::Always => PlainRules::ALWAYS,
-            CompiledEom::When(tests) => PlainRules::new(tests),
-        };
-        let takes = self.add_rules(context, &tests)?;
-        self.contexts.push(Context {
-            id: context,
-            plain_rules: PlainRules::new(&tests),
-            tests,
-            takes,
-            eom,
-            key: entry.key.clone(),
-            key_is_flow: entry.key.flow() && entry.key.parts().is_empty(),
-            plain_eom,
-        });
-        Ok(())
-    }
-
     /// Adds the rules of the next context to the rule set.
-    fn add_rules(&mut self, context: u32, tests: &[Test]) -> Result<RuleUse, TableError> {
-        let (tests, keys) = exact::split(tests);
+    fn add_rules(&mut self, entry: &CompiledEntry) -> Result<RuleUse, TableError> {
+        let CompiledEntry { entry: TableEntry { context, .. }, listed, keys, .. } = entry;
         let left = MAX_TESTS - self.rules.tests.len();
-        if tests.len() > left {
-            return Err(TableError::Full { context, tests: tests.len(), left });
+        if listed.len() > left {
+            return Err(TableError::Full { context: *context, tests: listed.len(), left });
         }
         let left = MAX_KEYS - self.rules.keys.len();
-        self.rules.keys.extend(self.exact.add(self.contexts.len(), keys));
-        let takes = RuleUse { tests: tests.len(), keys: self.rules.keys.len() + left - MAX_KEYS };
+        let keys = self.exact.add(self.contexts.len(), keys);
+        let takes = RuleUse { tests: listed.len(), keys: keys.len() };
         if takes.keys > left {
-            return Err(TableError::Keys { context, keys: takes.keys, left });
+            return Err(TableError::Keys { context: *context, keys: takes.keys, left });
         }
-        if !tests.is_empty() {
+        if takes.tests > 0 {
             self.listed.push(self.contexts.len());
         }
-        self.rules.tests.extend(tests);
+        self.rules.keys.extend(keys);
+        self.rules.tests.extend(listed);
         Ok(takes)
     }
 
@@ -225,12 +258,12 @@ impl Table {
             return Some(found(index, key, eom));
         };
         // Test the first context separately, which is faster for its frames.
-        let first = self.contexts.first()?;
+        let first = &self.contexts.first()?.entry;
         if first.plain_rules.hold(frame, end as usize) {
             return Some(first.found_plain(frame, end, |key, eom| found(0, key, eom)));
         }
         let index = self.next_plain(frame, end as usize)?;
-        Some(self.contexts[index].found_plain(frame, end, |key, eom| found(index, key, eom)))
+        Some(self.contexts[index].entry.found_plain(frame, end, |key, eom| found(index, key, eom)))
     }
 
     #[cold]
@@ -238,39 +271,39 @@ impl Table {
     fn find_any(&self, frame: &[u8]) -> Option<Match> {
         let headers = Headers::parse_any(frame);
         let exact = self.exact.find(frame, &headers);
-        let index = self.first_listed(exact, |context| any_rule_holds(&context.tests, frame, &headers))?;
+        let index = self.first_listed(exact, |entry| any_rule_holds(&entry.tests, frame, &headers))?;
         Some(self.matched(index, frame, &headers))
     }
 
     /// The first context whose rules hold for a plain frame whose packet ends at `end`.
     #[inline(never)]
     fn next_plain(&self, frame: &[u8], end: usize) -> Option<usize> {
-        self.first_listed(self.exact.find_plain(frame), |context| context.plain_rules.hold(frame, end))
+        self.first_listed(self.exact.find_plain(frame), |entry| entry.plain_rules.hold(frame, end))
     }
 
     /// The first context whose rules hold: `exact`, or an earlier one whose rules are not all exact.
     #[inline]
-    fn first_listed(&self, exact: Option<usize>, holds: impl Fn(&Context) -> bool) -> Option<usize> {
+    fn first_listed(&self, exact: Option<usize>, holds: impl Fn(&CompiledEntry) -> bool) -> Option<usize> {
         let before = exact.unwrap_or(usize::MAX);
         let mut earlier = self.listed.iter().copied().take_while(|&index| index < before);
-        earlier.find(|&index| holds(&self.contexts[index])).or(exact)
+        earlier.find(|&index| holds(&self.contexts[index].entry)).or(exact)
     }
 
     /// First context whose rules hold for `frame`, whose headers are `headers`. Tries all contexts in order, and allocates nothing.
     #[must_use]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
-        let index = self.contexts.iter().position(|context| any_rule_holds(&context.tests, frame, headers))?;
+        let index = self.contexts.iter().position(|context| any_rule_holds(&context.entry.tests, frame, headers))?;
         Some(self.matched(index, frame, headers))
     }
 
     /// The match of a frame with the context at `index`.
     fn matched(&self, index: usize, frame: &[u8], headers: &Headers) -> Match {
-        let context = &self.contexts[index];
-        let eom = match &context.eom {
+        let CompiledEntry { entry: TableEntry { context, key, .. }, eom, .. } = &*self.contexts[index].entry;
+        let eom = match eom {
             CompiledEom::Always => true,
             CompiledEom::When(tests) => any_rule_holds(tests, frame, headers),
         };
-        Match { context: context.id, index, key: context.key.extract(frame, headers), eom }
+        Match { context: *context, index, key: key.extract(frame, headers), eom }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use spin_abi::control::{ContextInfo, Full};
+use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
@@ -79,7 +80,7 @@ impl Contexts {
     }
 
     /// The routing table's entries of the installed contexts.
-    pub(crate) fn entries(&self) -> Vec<TableEntry> {
+    pub(crate) fn entries(&self) -> Vec<Arc<CompiledEntry>> {
         self.installed().map(|context| context.matching.entry.clone()).collect()
     }
 
@@ -155,15 +156,16 @@ impl Contexts {
         leaving: &[u32],
         rules: &[(u32, MatchSpec)],
     ) -> Result<RoutingTable, InstallError> {
-        let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
+        let stays = |(entry, _): &(Arc<CompiledEntry>, Slot)| !leaving.contains(&entry.entry().context);
         let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
         for (id, MatchSpec { rules, eom, .. }) in rules {
-            for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
-                (entry.rules, entry.eom) = (rules.clone(), eom.clone());
+            for entry in entries.iter_mut().filter(|entry| entry.entry().context == *id) {
+                let (rules, eom, key) = (rules.clone(), eom.clone(), entry.entry().key.clone());
+                *entry = Arc::new(CompiledEntry::new(TableEntry { context: *id, rules, eom, key })?);
             }
         }
-        Ok(RoutingTable { table: Table::new(&entries)?, slots })
+        Ok(RoutingTable { table: Table::of(entries)?, slots })
     }
 
     /// Frees a slot. Returns the context that had it.

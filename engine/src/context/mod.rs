@@ -19,6 +19,7 @@ use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Placement, Ru
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
+use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Eom, TableEntry};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
@@ -109,7 +110,7 @@ impl Share {
 #[derive(Debug)]
 pub struct Matching {
     /// Rules, end-of-message predicate and key.
-    pub entry: TableEntry,
+    pub entry: Arc<CompiledEntry>,
     /// The entry as text for users.
     pub texts: Texts,
     /// Ports that are the context's while it has this entry.
@@ -121,15 +122,15 @@ pub struct Matching {
 impl Matching {
     /// The matching of a table entry.
     #[must_use]
-    pub fn of(entry: TableEntry, ports: Option<Arc<PortLease>>, send: SendRights) -> Self {
-        Self { texts: Texts::of(&entry), entry, ports, send }
+    pub fn of(entry: Arc<CompiledEntry>, ports: Option<Arc<PortLease>>, send: SendRights) -> Self {
+        Self { texts: Texts::of(entry.entry()), entry, ports, send }
     }
 
     /// Whether no packet ends a message: packet mode.
     #[must_use]
     #[inline]
     pub fn is_per_packet(&self) -> bool {
-        self.entry.eom == Eom::Never
+        self.entry.entry().eom == Eom::Never
     }
 }
 
@@ -237,7 +238,7 @@ impl Context {
     /// Whether handlers see packets unchanged, and messages by the numbers of their queues.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.run.abi != Abi::Pspin && !self.matching.entry.key.is_fpspin()
+        self.run.abi != Abi::Pspin && !self.matching.entry.entry().key.is_fpspin()
     }
 
     /// Whether payload tasks may run on other threads. With verdicts they may not, since packets for the kernel have to stay in

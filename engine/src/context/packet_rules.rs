@@ -33,7 +33,8 @@ impl PacketRules {
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        let number = if context.matching.entry.key.is_fpspin() { FlowNumber::MessageId } else { FlowNumber::KeyHash };
+        let number =
+            if context.matching.entry.entry().key.is_fpspin() { FlowNumber::MessageId } else { FlowNumber::KeyHash };
         let single = context.matching.is_per_packet().then_some(number);
         Self { slot, soft_limit: context.share.soft_limit, header, completion, single }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use spin_abi::control::ContextInfo;
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
-use spin_matcher::table::RuleUse;
+use spin_matcher::table::{CompiledEntry, RuleUse};
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
@@ -37,7 +37,7 @@ const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
 /// The changes that attach a context.
 struct AttachPlan {
     id: u32,
-    entry: TableEntry,
+    entry: Arc<CompiledEntry>,
     /// The context that it replaces.
     predecessor: Option<Slot>,
     table: Table,
@@ -106,19 +106,19 @@ impl Worker {
             self.core.contexts.check_count(prepared.uid, limits)?;
         }
         let id = prepared.handle.map_or(self.core.contexts.next_id + 1, |place| place.id);
-        let entry = TableEntry {
+        let entry = Arc::new(CompiledEntry::new(TableEntry {
             context: id,
             rules: prepared.match_spec.rules.clone(),
             eom: prepared.match_spec.eom.clone(),
             key: prepared.key.clone(),
-        };
+        })?);
         let replaced = prepared.install.replaces;
         let predecessor = replaced.map(|old| self.core.contexts.find(old, User(prepared.uid))).transpose()?;
         let (mut entries, slots) = (self.core.contexts.entries(), self.core.contexts.routes.slots.clone());
         let place = slots.iter().position(|&slot| Some(slot) == predecessor);
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
-        let table = Table::new(&entries)?;
+        let table = Table::of(entries)?;
         if is_user {
             let mut owners = self.core.contexts.owners();
             owners.splice(range.clone(), [prepared.uid]);
@@ -178,7 +178,7 @@ impl Worker {
             slots.splice(place..=place, replaced);
         }
         let slots = slots.clone();
-        self.set_routes(RoutingTable { table: Table::new(&self.core.contexts.entries())?, slots });
+        self.set_routes(RoutingTable { table: Table::of(self.core.contexts.entries())?, slots });
         self.reroute();
         self.share_buffer();
         Ok(())
@@ -331,7 +331,7 @@ impl Worker {
     /// The errors of [`Worker::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
-        let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
+        let before = &self.core.contexts.get(slot).matching.entry.entry().rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
         let wide = MatchSpec { rules, ..matching.clone() };
         match self.set_rules(id, user, wide) {
@@ -349,14 +349,16 @@ impl Worker {
     pub fn set_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let mut entries = self.core.contexts.entries();
-        let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
+        let Some(entry) = entries.iter_mut().find(|entry| entry.entry().context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
         matching.check_handlers(&self.core.contexts.get(slot).program.handlers)?;
         let MatchSpec { rules, eom, ports, send } = matching;
-        let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
+        let key = entry.entry().key.clone();
+        let compiled = CompiledEntry::new(TableEntry { context: id, rules, eom, key })?;
+        let before = std::mem::replace(entry, Arc::new(compiled));
         let entry = entry.clone();
-        let table = Table::new(&entries)?;
+        let table = Table::of(entries)?;
         if send.is_some() {
             let owner = self.core.contexts.get(slot).weights.uid;
             check_rules(&table, &self.core.contexts.owners(), owner)?;
@@ -372,7 +374,8 @@ impl Worker {
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }
-        Ok(MatchSpec { rules: before.rules, eom: before.eom, ports: former_ports, send: Some(former_send) })
+        let TableEntry { rules, eom, .. } = before.entry().clone();
+        Ok(MatchSpec { rules, eom, ports: former_ports, send: Some(former_send) })
     }
 
     /// Records the address at which the application mapped a context's host memory.
@@ -449,14 +452,14 @@ fn check_rules(table: &Table, owners: &[u32], uid: u32) -> Result<(), InstallErr
 
 fn link(
     prepared: Prepared,
-    entry: TableEntry,
+    entry: Arc<CompiledEntry>,
     predecessor: Option<Slot>,
     cluster: u32,
     doorbell_pending: &DoorbellPending,
 ) -> Context {
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let mut context = Context {
-        id: entry.context,
+        id: entry.entry().context,
         name: prepared.install.name,
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(entry, prepared.match_spec.ports, prepared.match_spec.send.unwrap_or_default()),

@@ -53,7 +53,7 @@ impl Core {
 
     /// The number by which handlers know a message's queue.
     fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
-        self.table.flow(mpq, self.contexts.get(slot).matching.entry.key.is_fpspin())
+        self.table.flow(mpq, self.contexts.get(slot).matching.entry.entry().key.is_fpspin())
     }
 
     /// Disposes of the queued packets of cancelled messages. A packet's own drop reason, set by a verdict, takes precedence over
