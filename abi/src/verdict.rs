@@ -1,5 +1,6 @@
 //! Verdicts: return values of handlers that decide on packets, in contexts with verdicts. They are the return codes of sPIN (Hoefler et
-//! al., SC'17), in one numbering for all three handlers. Handlers of PsPIN return nothing.
+//! al., SC'17), in one numbering for all three handlers, but for [`Verdict::Pass`]: sPIN's PROCEED leaves the packet as it arrived.
+//! Handlers of PsPIN return nothing.
 
 /// Return value of a handler, in a0.
 ///
@@ -11,7 +12,7 @@ pub enum Verdict {
     /// The packet is done. From a header handler: continue normally.
     Success = 0,
     /// The kernel gets the message, or the payload handler's packet, with what handlers wrote to it in L2.
-    Proceed = 1,
+    Pass = 1,
     /// Run the payload handlers.
     ProcessData = 2,
     /// As [`Verdict::ProcessData`], and the message stays open after its last packet.
@@ -40,7 +41,7 @@ impl Verdict {
     /// All verdicts, in the order of their codes.
     pub const ALL: [Self; 7] = [
         Self::Success,
-        Self::Proceed,
+        Self::Pass,
         Self::ProcessData,
         Self::ProcessDataPending,
         Self::Drop,
@@ -65,7 +66,7 @@ impl Verdict {
     pub const fn fate(self) -> Fate {
         match self {
             Self::Success | Self::ProcessData | Self::ProcessDataPending | Self::SuccessPending => Fate::Process,
-            Self::Proceed => Fate::Pass,
+            Self::Pass => Fate::Pass,
             Self::Drop | Self::DropPending => Fate::Discard,
         }
     }

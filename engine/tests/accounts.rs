@@ -285,7 +285,7 @@ fn sends_are_bounded_by_the_longest_frame() {
             ("udp_pingpong", None, 1),
             ("recorder", Some(Verdict::Success), 1),
             // A copy is sent, and the frame goes to the kernel.
-            ("recorder", Some(Verdict::Proceed), 0),
+            ("recorder", Some(Verdict::Pass), 0),
             ("recorder", Some(Verdict::Drop), 0),
             // A copy is sent at once.
             ("copies", None, 0),

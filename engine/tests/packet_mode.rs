@@ -174,7 +174,7 @@ fn a_verdict_is_for_its_packet_alone() {
     let install = Install { verdicts: true, eom: Some("never".into()), handlers: names, ..rule("udp dport 1") };
     let (id, _) = lab.install_with("verdicts", install);
     let verdict = |verdict: Verdict| udp_from(7, 1, &[&[0, verdict as u8, 0, 0][..], &[0; 30]].concat());
-    let frames = [Verdict::Drop, Verdict::Proceed, Verdict::DropPending, Verdict::ProcessDataPending, Verdict::Drop];
+    let frames = [Verdict::Drop, Verdict::Pass, Verdict::DropPending, Verdict::ProcessDataPending, Verdict::Drop];
     for _ in 0..3 {
         lab.exchange(&frames.map(verdict));
     }

@@ -469,7 +469,7 @@ fn one_that_passes(schedule: Schedule, frames: usize, passing: Install) -> (Lab,
 
 /// A packet that the first context's header handler passes to the kernel, with the rest of its message.
 fn for_the_kernel(flow: u16) -> Vec<u8> {
-    udp_from(flow, 1, &[Verdict::Proceed as u8, 0, 0, 0].repeat(8))
+    udp_from(flow, 1, &[Verdict::Pass as u8, 0, 0, 0].repeat(8))
 }
 
 /// Polls until `over`. The clock advances by `row` at each read, and by the time of passing packets. Returns the time of other

@@ -12,7 +12,7 @@ use spin_abi::verdict::Verdict;
 use spin_engine::settings::Sizes;
 
 const SUCCESS: u8 = Verdict::Success as u8;
-const PROCEED: u8 = Verdict::Proceed as u8;
+const PASS: u8 = Verdict::Pass as u8;
 const DROP: u8 = Verdict::Drop as u8;
 
 /// A packet of a message, with the verdicts that its handlers return.
@@ -44,14 +44,13 @@ fn verdicts_decide() {
     for kind in [Kind::Jit, Kind::Interp, Kind::Check] {
         let message = |header, payload| [0, 1, 2].map(|number| packet(7, header, payload, number == 2));
         assert_eq!(outcome(kind, &message(SUCCESS, SUCCESS)), [3, 1, 3, 0, 0]);
-        assert_eq!(outcome(kind, &message(PROCEED, SUCCESS)), [0, 0, 0, 3, 0]);
+        assert_eq!(outcome(kind, &message(PASS, SUCCESS)), [0, 0, 0, 3, 0]);
         assert_eq!(outcome(kind, &message(DROP, SUCCESS)), [0, 0, 0, 0, 3]);
         // The last packet is also the completion handler's, and is passed on after it.
-        assert_eq!(outcome(kind, &message(SUCCESS, PROCEED)), [3, 1, 0, 3, 0]);
+        assert_eq!(outcome(kind, &message(SUCCESS, PASS)), [3, 1, 0, 3, 0]);
         // This includes the packet whose handler decides.
         assert_eq!(outcome(kind, &message(SUCCESS, DROP)), [1, 0, 0, 0, 3]);
-        let one_of_two =
-            [packet(7, SUCCESS, SUCCESS, false), packet(7, SUCCESS, PROCEED, false), packet(7, 0, 0, true)];
+        let one_of_two = [packet(7, SUCCESS, SUCCESS, false), packet(7, SUCCESS, PASS, false), packet(7, 0, 0, true)];
         assert_eq!(outcome(kind, &one_of_two), [3, 1, 2, 1, 0]);
         assert_eq!(outcome(kind, &[packet(7, DROP, 0, true), packet(8, SUCCESS, 0, true)]), [1, 1, 1, 0, 1]);
     }
@@ -160,7 +159,7 @@ fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
 /// A cancelled message keeps only a queue, until the timeout frees that.
 #[test]
 fn a_message_that_was_given_up_does_not_time_out_besides() {
-    for verdict in [Verdict::Drop, Verdict::Proceed] {
+    for verdict in [Verdict::Drop, Verdict::Pass] {
         let mut lab = Lab::new(Kind::Jit);
         let (id, _) = lab.install_with("verdicts", timed());
         lab.exchange(&[part_of(7, verdict, Verdict::Success, None)]);
@@ -197,7 +196,7 @@ fn what_is_no_verdict_is_counted_and_means_success() {
 fn what_void_handlers_leave_is_no_verdict() {
     let mut lab = Lab::new(Kind::Jit);
     let (id, _) = lab.install_with("verdicts", rule("udp dport 1"));
-    lab.exchange(&[packet(7, DROP, PROCEED, true)]);
+    lab.exchange(&[packet(7, DROP, PASS, true)]);
     assert_eq!((lab.count(id, Counter::Passed), lab.count(id, Counter::DropVerdict)), (0, 0));
     assert_eq!(lab.count(id, Counter::Messages), 1);
 }
@@ -208,9 +207,9 @@ fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
     let mut lab = Lab::new(Kind::Jit);
     let install = Install { verdicts: true, eom: Some(NO_END.into()), ..rule("udp dport 1") };
     lab.try_install(&image, install, ROOT).expect("a handler of ours installs");
-    // The payload handler sends the packet and returns PROCEED.
+    // The payload handler sends the packet and returns PASS.
     let mut order = [0; 60];
-    (order[5], order[8]) = (6, PROCEED);
+    (order[5], order[8]) = (6, PASS);
     let packet = udp_from(7, 1, &order);
     let sent = lab.exchange(std::slice::from_ref(&packet));
     // The frames are a record of each handler, then the packet.
@@ -230,7 +229,7 @@ fn the_kernel_gets_what_arrived_although_handlers_see_it_otherwise() {
     let frame = |first: u8| {
         let mut frame = udp_from(7, 1, &[0; 40]);
         // The bytes that the handlers read, from the IP header on.
-        frame[14 + 42..][..2].fill(PROCEED);
+        frame[14 + 42..][..2].fill(PASS);
         frame[14] = first;
         frame
     };

@@ -108,7 +108,8 @@ fn verdicts() {
     let code = |verdict: Verdict| verdict.code();
     let pairs = [
         ("SPIN_VERDICT_SUCCESS", code(Verdict::Success)),
-        ("SPIN_VERDICT_PROCEED", code(Verdict::Proceed)),
+        ("SPIN_VERDICT_PASS", code(Verdict::Pass)),
+        ("SPIN_VERDICT_PROCEED", code(Verdict::Pass)),
         ("SPIN_VERDICT_PROCESS_DATA", code(Verdict::ProcessData)),
         ("SPIN_VERDICT_PROCESS_DATA_PENDING", code(Verdict::ProcessDataPending)),
         ("SPIN_VERDICT_DROP", code(Verdict::Drop)),
@@ -116,7 +117,8 @@ fn verdicts() {
         ("SPIN_VERDICT_SUCCESS_PENDING", code(Verdict::SuccessPending)),
         ("sizeof(spin_verdict_t)", 4),
     ];
-    assert_eq!(pairs.len(), Verdict::ALL.len() + 1);
+    // The former name of one, and the size.
+    assert_eq!(pairs.len(), Verdict::ALL.len() + 2);
     compiles(&assertions(&pairs)).unwrap();
 }
 
@@ -129,11 +131,11 @@ fn handlers_return_what_their_file_says() {
         );
         compiles(&text).is_ok()
     };
-    let proceed = "return SPIN_VERDICT_PROCEED;";
-    assert!(handler("#define SPIN_VERDICTS", "spin_verdict_t", proceed));
-    assert!(handler("#define SPIN_VERDICTS", "spin_result_t", proceed));
+    let pass = "return SPIN_VERDICT_PASS;";
+    assert!(handler("#define SPIN_VERDICTS", "spin_verdict_t", pass));
+    assert!(handler("#define SPIN_VERDICTS", "spin_result_t", pass));
     assert!(handler("", "void", ""));
-    assert!(!handler("", "spin_verdict_t", proceed));
+    assert!(!handler("", "spin_verdict_t", pass));
     assert!(!handler("#define SPIN_VERDICTS", "void", ""));
 }
 

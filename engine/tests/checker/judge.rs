@@ -9,8 +9,7 @@ use spin_abi::counters::Counter;
 use crate::expected::Expected;
 use crate::policy::{Ending, Policy};
 use crate::traffic::{
-    Action, BAD_VERDICT, DROP, DROP_PENDING, HEADERS, ORDER, Order, PROCEED, PROCESS_DATA_PENDING, SUCCESS_PENDING,
-    filler,
+    Action, BAD_VERDICT, DROP, DROP_PENDING, HEADERS, ORDER, Order, PASS, PROCESS_DATA_PENDING, SUCCESS_PENDING, filler,
 };
 
 /// Bytes of a record.
@@ -267,7 +266,7 @@ impl Judge {
         let order = flow.queue[0];
         self.ran(context, &order, record, HEADER);
         let verdict = self.verdict(context, &order, HEADER);
-        let given_up = matches!(verdict, Some(DROP | DROP_PENDING | PROCEED));
+        let given_up = matches!(verdict, Some(DROP | DROP_PENDING | PASS));
         flow.kept_open = if stays_open(verdict) { KeptOpen::Yes } else { KeptOpen::No };
         self.tallies[context].given_up += u64::from(given_up && !stays_open(verdict));
         flow.phase = if given_up { Phase::Dead } else { Phase::Begun(order) };
@@ -295,7 +294,7 @@ impl Judge {
         if self.policies[context].full != Full::Kill {
             return self.doubt(context, || format!("no completion handler ran on {order:?}"));
         }
-        let passes = self.verdict(context, order, PAYLOAD) == Some(PROCEED);
+        let passes = self.verdict(context, order, PAYLOAD) == Some(PASS);
         let tally = &mut self.tallies[context];
         // The packet was kept for that handler, and lost.
         *(if passes { &mut tally.passed } else { &mut tally.released }) -= 1;
@@ -312,7 +311,7 @@ impl Judge {
         let completion = self.policies[context].completion;
         let tally = &mut self.tallies[context];
         match verdict {
-            Some(PROCEED) => tally.passed += 1,
+            Some(PASS) => tally.passed += 1,
             Some(DROP | DROP_PENDING) => {
                 tally.dropped += 1;
                 tally.given_up += u64::from(verdict == Some(DROP) && !matches!(flow.phase, Phase::Dead));

@@ -13,7 +13,7 @@ pub const HEADERS: usize = 14 + 20 + 8;
 /// Bytes of an order.
 pub const ORDER: usize = 28;
 /// Verdicts as handlers return them.
-pub const PROCEED: u8 = 1;
+pub const PASS: u8 = 1;
 pub const DROP: u8 = 4;
 /// Verdicts after which the message stays open.
 pub const PROCESS_DATA_PENDING: u8 = 3;
@@ -211,7 +211,7 @@ impl Traffic {
         }
         order.verdicts = [(); 2].map(|()| verdict(rng));
         // Packets for the kernel are dropped while others need the time, which would be a loss.
-        if policy.ample && !policy.alone && order.verdicts[0] == PROCEED {
+        if policy.ample && !policy.alone && order.verdicts[0] == PASS {
             order.verdicts[0] = 0;
         }
         let (word, asked) = &mut self.words[usize::from(order.context)];
@@ -238,7 +238,7 @@ fn action(rng: &mut Rng, policy: &Policy) -> Action {
 
 fn verdict(rng: &mut Rng) -> u8 {
     match rng.u8(..100) {
-        0..4 => PROCEED,
+        0..4 => PASS,
         4..8 => DROP,
         8 => BAD_VERDICT,
         9..18 => 2,

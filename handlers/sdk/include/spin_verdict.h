@@ -15,7 +15,8 @@
  * the context's message timeout also ends it. */
 typedef enum spin_verdict {
     SPIN_VERDICT_SUCCESS = 0,              /* done; from a header handler: continue with the payload handlers */
-    SPIN_VERDICT_PROCEED = 1,              /* pass to the kernel, with what handlers wrote to it in L2 */
+    SPIN_VERDICT_PASS = 1,                 /* pass to the kernel, with what handlers wrote to it in L2 */
+    SPIN_VERDICT_PROCEED = SPIN_VERDICT_PASS, /* former name; sPIN's return code PROCEED leaves the packet as it arrived */
     SPIN_VERDICT_PROCESS_DATA = 2,         /* run the payload handlers */
     SPIN_VERDICT_PROCESS_DATA_PENDING = 3, /* run the payload handlers; the message stays open after its last packet */
     SPIN_VERDICT_DROP = 4,                 /* discard the rest of the message; no further handler runs */

@@ -10,7 +10,7 @@ pub enum Verdict {
     /// The packet is processed; from a header handler: continue as usual.
     Success = 0,
     /// The kernel gets the packet, with what handlers wrote to it in L2.
-    Proceed = 1,
+    Pass = 1,
     /// Run the payload handlers.
     ProcessData = 2,
     /// Run the payload handlers, and keep the message open after its last packet.
@@ -21,6 +21,13 @@ pub enum Verdict {
     DropPending = 5,
     /// The packet is processed, and the message stays open.
     SuccessPending = 6,
+}
+
+impl Verdict {
+    /// Former name of [`Verdict::Pass`]. sPIN's return code PROCEED leaves the packet as it arrived.
+    #[deprecated(note = "use Verdict::Pass")]
+    #[allow(non_upper_case_globals)]
+    pub const Proceed: Self = Self::Pass;
 }
 
 /// Returns whether a handler returns verdicts: 1 or 0.
