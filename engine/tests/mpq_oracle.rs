@@ -29,6 +29,7 @@ enum Op {
         context: Context,
         header: bool,
         completion: bool,
+        early: bool,
         end_of_message: bool,
     },
     /// A packet that may need no queue.
@@ -37,6 +38,7 @@ enum Op {
         context: Context,
         header: bool,
         completion: bool,
+        early: bool,
         end_of_message: bool,
     },
     Take {
@@ -60,14 +62,15 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let arrival = || (0..QUEUES, (0..4u32).prop_map(Context), any::<bool>(), any::<bool>(), prop::bool::weighted(0.3));
+    let flags = || (any::<bool>(), any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.3));
+    let arrival = || (0..QUEUES, (0..4u32).prop_map(Context), flags());
     prop_oneof![
-        4 => arrival().prop_map(
-            |(mpq, context, header, completion, end_of_message)| Op::Push { mpq, context, header, completion, end_of_message }
-        ),
-        2 => arrival().prop_map(
-            |(mpq, context, header, completion, end_of_message)| Op::Pass { mpq, context, header, completion, end_of_message }
-        ),
+        4 => arrival().prop_map(|(mpq, context, (header, completion, early, end_of_message))| {
+            Op::Push { mpq, context, header, completion, early, end_of_message }
+        }),
+        2 => arrival().prop_map(|(mpq, context, (header, completion, early, end_of_message))| {
+            Op::Pass { mpq, context, header, completion, early, end_of_message }
+        }),
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
         1 => (0..QUEUES).prop_map(|mpq| Op::KillBehind { mpq }),
@@ -119,6 +122,20 @@ impl Naive {
         }
     }
 
+    /// Whether the first message waits for its header.
+    fn waits(&self) -> bool {
+        let begun = self.carried.is_some() || self.header_sent || self.payloads_sent > 0;
+        !self.killed && !begun && self.arrivals.front().is_some_and(|first| first.params.early)
+    }
+
+    /// Takes the header of a message that waits for it before all other packets.
+    fn settle(&mut self) {
+        let header = self.arrivals.iter().position(|arrival| !arrival.params.early);
+        if let Some(header) = header.filter(|_| self.waits()).and_then(|at| self.arrivals.remove(at)) {
+            self.arrivals.push_front(header);
+        }
+    }
+
     fn in_flight(&self) -> usize {
         usize::from(self.header_sent && !self.header_done)
             + (self.payloads_sent - self.payloads_done)
@@ -147,6 +164,7 @@ impl Naive {
         let (past, refusing) = (carried.is_some(), self.refusing);
         let arrivals = std::mem::take(&mut self.arrivals);
         *self = Self { arrivals, carried, header_sent: past, header_done: past, refusing, ..Self::default() };
+        self.settle();
     }
 
     /// Drops the packets of a cancelled message once none of its tasks is in flight.
@@ -171,12 +189,12 @@ impl Naive {
 
     /// Whether the next arrival belongs to a message that has begun.
     fn goes_on(&self) -> bool {
-        self.refusing || self.kept_open || self.arrivals.back().is_none_or(|last| !last.end)
+        self.refusing || self.kept_open || self.waits() || self.arrivals.back().is_none_or(|last| !last.end)
     }
 
     /// The task that this queue may start: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
-        let first = self.arrivals.front().filter(|_| !self.killed)?;
+        let first = self.arrivals.front().filter(|_| !self.killed && !self.waits())?;
         let MessageParams { context, header, completion, .. } = self.params()?;
         let (arrived, ended) = self.message();
         if header && !self.header_sent {
@@ -257,8 +275,8 @@ impl Run {
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Push { mpq, context, header, completion, end_of_message } => {
-                let params = MessageParams { header, completion, ..MessageParams::payload_only(context) };
+            Op::Push { mpq, context, header, completion, early, end_of_message } => {
+                let params = MessageParams { header, completion, early, ..MessageParams::payload_only(context) };
                 let packet = self.next_packet;
                 let result = self.mpqs.push(MpqId(mpq), Her { params, end_of_message, packet });
                 let naive = &mut self.naive[mpq as usize];
@@ -281,12 +299,13 @@ impl Run {
                     self.held += 1;
                     self.next_packet += 1;
                     naive.arrivals.push_back(Arrival { params, end: end_of_message, packet });
+                    naive.settle();
                 } else {
                     assert_eq!(result, Err(Rejected::Full(packet)));
                 }
             }
-            Op::Pass { mpq, context, header, completion, end_of_message } => {
-                let params = MessageParams { header, completion, ..MessageParams::payload_only(context) };
+            Op::Pass { mpq, context, header, completion, early, end_of_message } => {
+                let params = MessageParams { header, completion, early, ..MessageParams::payload_only(context) };
                 self.pass(mpq, params, end_of_message);
             }
             Op::Take { owner } => self.take(owner),
@@ -310,6 +329,8 @@ impl Run {
         }
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
         for (queue, naive) in (0..).zip(&self.naive).filter(|(_, naive)| !naive.idle()) {
+            let waiting = naive.waits().then_some(naive.arrivals.len() as u32);
+            assert_eq!(self.mpqs.waiting(MpqId(queue)), waiting);
             assert_eq!(self.mpqs.is_message_open(MpqId(queue)), naive.goes_on());
         }
         for owner in 0..OWNERS {
@@ -325,8 +346,11 @@ impl Run {
     fn pass(&mut self, mpq: u32, params: MessageParams<Context>, end_of_message: bool) {
         let naive = &mut self.naive[mpq as usize];
         let latched = naive.params().unwrap_or(params);
-        let waits = naive.killed || naive.refusing || naive.in_flight() > 0 || naive.startable().is_some();
-        let other = !naive.header_done && latched.header || latched.completion && end_of_message;
+        let waits =
+            naive.killed || naive.refusing || naive.waits() || naive.in_flight() > 0 || naive.startable().is_some();
+        let begins = naive.params().is_none();
+        let other =
+            !naive.header_done && latched.header || latched.completion && end_of_message || begins && params.early;
         let expected = !(waits || other);
         let passed = self.mpqs.try_inline(MpqId(mpq), end_of_message, || params);
         assert_eq!(passed, expected.then_some(latched.context));
@@ -421,7 +445,7 @@ impl Run {
 
     fn close(&mut self, mpq: u32) {
         let naive = &mut self.naive[mpq as usize];
-        let is_plain = |params: &MessageParams<Context>| !params.header && !params.completion;
+        let is_plain = |params: &MessageParams<Context>| !params.header && !params.completion && !params.early;
         let has_plain_messages = naive.arrivals.iter().all(|arrival| is_plain(&arrival.params));
         if !has_plain_messages || !naive.carried.iter().all(is_plain) {
             return;
@@ -444,10 +468,17 @@ impl Run {
                 (0..OWNERS).for_each(|owner| self.apply(&Op::Take { owner }));
                 self.apply(&Op::Feedback(0));
             }
-            let open = (0..QUEUES).find(|&queue| !self.naive[queue as usize].idle());
-            let Some(mpq) = open else { break };
-            let push = Op::Push { mpq, context: Context(9), header: false, completion: false, end_of_message: true };
-            self.apply(&push);
+            let find = |what: &dyn Fn(&Naive) -> bool| (0..QUEUES).find(|&queue| what(&self.naive[queue as usize]));
+            let waiting = find(&|naive| naive.waits());
+            let Some(mpq) = waiting.or_else(|| find(&|naive| !naive.idle())) else { break };
+            if self.held == HERS as usize {
+                // There is no room for a header.
+                self.apply(&Op::Kill { mpq });
+                continue;
+            }
+            let end_of_message = waiting.is_none() || self.naive[mpq as usize].refusing;
+            let context = Context(9);
+            self.apply(&Op::Push { mpq, context, header: false, completion: false, early: false, end_of_message });
         }
         assert!((0..OWNERS).all(|owner| self.mpqs.next_task(owner).is_none()));
         assert!(self.mpqs.backlogged().is_empty());

@@ -71,7 +71,7 @@ impl PacketRules {
     ) -> MessageParams<MessageRef> {
         // The number of clusters is small.
         let context = MessageRef { slot: self.slot, home: home(clusters, key) as u16, flow: None, message };
-        MessageParams { context, header: self.header, completion: self.completion, per_packet: false }
+        MessageParams { header: self.header, completion: self.completion, ..MessageParams::payload_only(context) }
     }
 
     /// The parameters of a packet in packet mode.

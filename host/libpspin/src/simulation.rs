@@ -292,10 +292,9 @@ impl Simulation {
         let Added { context, msgid, bytes, l1_len, eom, user, .. } = added;
         self.messages += 1;
         let params = MessageParams {
-            context: MessageRef { context: context.id, msgid, number: self.messages },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
-            per_packet: false,
+            ..MessageParams::payload_only(MessageRef { context: context.id, msgid, number: self.messages })
         };
         self.know(context);
         let packet = Packet { bytes, l1_len, user, nic_arrival, pspin_arrival: self.now };

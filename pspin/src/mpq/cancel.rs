@@ -73,6 +73,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         // A queue in its owner's list counts as ready.
         self.owners.unlist(&mut self.queues, mpq);
         let queue = &mut self.queues[mpq.0 as usize];
+        if queue.state == State::Waiting {
+            // Its HERs up to the first end are those of the message.
+            queue.length = 0;
+            self.count_hers(mpq);
+        }
+        let queue = &mut self.queues[mpq.0 as usize];
         let retained = matches!(queue.state, State::PayloadDraining | State::Completion)
             && queue.params.is_some_and(|params| params.completion);
         // From here on `length` counts the HERs that have a slot in the queue.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Free --HER--> header handler present ? Header : Payload
+//! Free --early HER--> Waiting --header HER--> header handler present ? Header : Payload
 //! Header --task sent--> HeaderRunning --complete--> Payload
 //! Payload --(task sent for the end-of-message packet)--> PayloadDraining
 //! PayloadDraining --(complete, in_flight was 1)--> completion handler present ? Completion : Free
@@ -16,6 +17,10 @@
 //!
 //! A message that is [kept open](Mpqs::keep_open) does not end with its last packet. The queue goes to Payload instead of Free, and the
 //! following packets belong to the message, up to the next packet that ends it.
+//!
+//! The network may deliver packets before their message's header. A HER that is [early](MessageParams::early) begins a message that waits
+//! for its header. The header is then taken before all of them. It is the first HER of the queue that is not early, even behind an end of
+//! message. Messages that wait for headers need keys that no other message has.
 //!
 //! A queue [per packet](MessageParams::per_packet) holds packets that belong to no message. It stays in Payload. Each packet gets one
 //! payload task, and tasks start in order of arrival.
@@ -143,6 +148,11 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
         if queue.state == State::Free {
             self.start_message(mpq);
+        } else if queue.state == State::Waiting {
+            queue.length += 1;
+            if !params.early {
+                self.start_message(mpq);
+            }
         } else if !queue.end_seen {
             queue.length += 1;
             queue.end_seen = end_of_message;
@@ -354,6 +364,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.head == NONE && queue.in_flight == 0
     }
 
+    /// Number of packets of a message that wait for its header. `None`: the queue's message does not wait for one.
+    #[must_use]
+    pub fn waiting(&self, mpq: MpqId) -> Option<u32> {
+        let queue = &self.queues[mpq.0 as usize];
+        (queue.state == State::Waiting).then_some(queue.length)
+    }
+
     /// Context of the queue's current message.
     #[must_use]
     #[inline]
@@ -361,13 +378,22 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.queues[mpq.0 as usize].params.map(|params| params.context)
     }
 
-    /// Begins a message with the HER at the head of a Free queue, and counts its HERs that have arrived.
+    /// Begins a message with the HER at the head of a Free queue, and counts its HERs that have arrived. A message whose header has not
+    /// arrived waits.
     #[inline]
     fn start_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         let Some(first) = self.pool.get(queue.head) else { return };
-        let params = first.params;
+        let mut params = first.params;
+        if params.early {
+            let Some(header) = self.pool.header_first(queue) else {
+                (queue.params, queue.state, queue.length) = (Some(params), State::Waiting, self.pool.count(queue));
+                return;
+            };
+            params = header;
+        }
         queue.params = Some(params);
+        queue.length = 0;
         queue.state = if params.header { State::Header } else { State::Payload };
         self.count_hers(mpq);
     }

@@ -56,6 +56,31 @@ impl<C: Copy, P> HerPool<C, P> {
         self.slots.get_mut(index as usize)
     }
 
+    /// Moves the first HER of a queue that is not early to its head. Returns its parameters, if there is one.
+    #[cold]
+    pub(super) fn header_first(&mut self, queue: &mut Queue<C>) -> Option<MessageParams<C>> {
+        let (mut before, mut at) = (NONE, queue.head);
+        while self.get(at)?.params.early {
+            (before, at) = (at, self.get(at)?.next);
+        }
+        let slot = self.get_mut(at)?;
+        let (params, next) = (slot.params, slot.next);
+        if before != NONE {
+            slot.next = std::mem::replace(&mut queue.head, at);
+            self.get_mut(before)?.next = next;
+            if queue.tail == at {
+                queue.tail = before;
+            }
+        }
+        Some(params)
+    }
+
+    /// Number of HERs of a queue.
+    #[cold]
+    pub(super) fn count(&self, queue: &Queue<C>) -> u32 {
+        std::iter::successors(self.get(queue.head), |slot| self.get(slot.next)).fold(0, |count, _| count + 1)
+    }
+
     /// Checks the free list when `queued` slots are in queues.
     pub(super) fn check(&self, queued: usize) {
         let free = std::iter::successors(self.get(self.free), |slot| self.get(slot.next));

@@ -5,6 +5,8 @@ use super::types::{HerIndex, MessageParams, NONE};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Free,
+    /// The message's packets wait for its header, which has not arrived.
+    Waiting,
     Header,
     HeaderRunning,
     Payload,
@@ -25,7 +27,7 @@ pub(super) struct Queue<C> {
     /// HERs in order of arrival: first the current message's, then those of later messages.
     pub(super) head: HerIndex,
     pub(super) tail: HerIndex,
-    /// Number of HERs of the current message that have had no payload task.
+    /// Number of HERs of the current message that have had no payload task. Of a waiting message: of all HERs.
     pub(super) length: u32,
     pub(super) in_flight: u32,
     /// Whether the last HER of the current message has arrived.
@@ -59,11 +61,11 @@ impl<C> Queue<C> {
     }
 
     /// Parameters of a message whose first packet can run its payload task at once. `None` if the packet is not the
-    /// first of a message, or a header handler has to run before it.
+    /// first of a message, a header handler has to run before it, or it is not the message's header.
     #[inline]
     pub(super) fn first_params(&self, params: impl FnOnce() -> MessageParams<C>) -> Option<MessageParams<C>> {
         let is_first = self.state == State::Free && self.params.is_none() && self.head == NONE && self.in_flight == 0;
-        is_first.then(params).filter(|params| !params.header)
+        is_first.then(params).filter(|params| !params.header && !params.early)
     }
 
     /// Puts a payload task in flight for a packet that was never queued.

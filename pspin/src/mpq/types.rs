@@ -68,12 +68,15 @@ pub struct MessageParams<C> {
     /// Whether the queue is for packets that are messages of their own. It orders their starts, and never ends. A task has its own HER's
     /// context.
     pub per_packet: bool,
+    /// Whether this packet is not its message's header, and the context has a rule that says which packets are. Its message waits for the
+    /// header. Of this packet alone, not of the message.
+    pub early: bool,
 }
 
 impl<C> MessageParams<C> {
     /// A message with no handler but the payload handler.
     pub const fn payload_only(context: C) -> Self {
-        Self { context, header: false, completion: false, per_packet: false }
+        Self { context, header: false, completion: false, per_packet: false, early: false }
     }
 }
 
