@@ -1,6 +1,7 @@
 //! Runs the real programs in tests.
 #![forbid(unsafe_code)]
 
+mod client;
 mod users;
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use client::{Killed, image, udp, wait_until};
 pub use users::{as_user, can_be_other_users};
 
 /// Maximum wait for any action of a program.

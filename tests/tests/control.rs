@@ -4,26 +4,12 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use etherparse::PacketBuilder;
 use libspin::{Client, Install, What};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::Spind;
+use spin_tests::{Spind, image, udp};
 
 const PORT: u16 = 9999;
-
-fn udp(payload: &[u8]) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, PORT);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, payload).expect("a vector takes all");
-    frame
-}
-
-fn image(handler: &str) -> Vec<u8> {
-    spin_handlers::build(&spin_handlers::source(handler))
-}
 
 fn install(client: &mut Client, handler: &str, name: &str) {
     let rules = vec![format!("udp dport {PORT}")];
@@ -32,7 +18,7 @@ fn install(client: &mut Client, handler: &str, name: &str) {
 
 /// Returns the number of answers to `count` datagrams.
 fn answers(client: &mut Client, count: usize) -> usize {
-    let frames: Vec<_> = (0..count).map(|_| Packet::whole(0, udp(b"hello"))).collect();
+    let frames: Vec<_> = (0..count).map(|_| Packet::whole(0, udp(PORT, b"hello"))).collect();
     read_all(&client.replay(&write_all(&frames)).expect("loopback replays")).expect("spind writes captures").len()
 }
 
@@ -133,7 +119,7 @@ fn an_application_sleeps_until_it_is_told_of_a_copy() {
     let mut order = [0; 30];
     order[4] = 1;
     for _ in 0..100 {
-        client.replay(&write_all(&[Packet::whole(0, udp(&order))])).unwrap();
+        client.replay(&write_all(&[Packet::whole(0, udp(PORT, &order))])).unwrap();
     }
     let (copies, slept) = sleeper.join().unwrap();
     assert_eq!(copies, 100);

@@ -10,31 +10,17 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use etherparse::PacketBuilder;
 use libspin::{Checks, Client, Install, MAX_BLOB, Placement};
 use rustix::process::{Pid, Signal, kill_process};
 use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_shm::channel;
-use spin_tests::{ACTION_TIMEOUT, Spind, binary};
-
-fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, payload).expect("a vector takes all");
-    frame
-}
+use spin_tests::{ACTION_TIMEOUT, Killed, Spind, binary, image, udp, wait_until};
 
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     write_all(&frames.iter().map(|frame| Packet::whole(0, frame.clone())).collect::<Vec<_>>())
-}
-
-fn image(handler: &str) -> Vec<u8> {
-    spin_handlers::build(&spin_handlers::source(handler))
 }
 
 /// Writes a handler's image to a file for spinctl.
@@ -46,15 +32,6 @@ fn image_file(folder: &tempfile::TempDir, handler: &str) -> String {
 
 fn rule(text: &str) -> Install {
     Install { rules: vec![text.into()], ..Install::default() }
-}
-
-/// Waits until a condition holds, with a time limit.
-fn wait_until(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + ACTION_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it did not come to pass");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Returns the number of answers to one datagram to `port`.
@@ -254,7 +231,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let socket = folder.path().join("spind.sock");
     let mut command = Command::new(binary("spind"));
     command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut spind = Ended(command.spawn().expect("spind starts"));
+    let mut spind = Killed(command.spawn().expect("spind starts"));
     wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
     let mut client = Client::connect(&socket).unwrap();
     client.install(&rule("udp dport 1"), &talks).unwrap();
@@ -280,20 +257,10 @@ fn what_cannot_be_written_is_no_failure() {
         let mut command = Command::new(binary("spind"));
         let log = if log_too { full().into() } else { Stdio::null() };
         command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(full()).stderr(log);
-        let mut spind = Ended(command.spawn().expect("spind starts"));
+        let mut spind = Killed(command.spawn().expect("spind starts"));
         wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
         kill_process(Pid::from_raw(spind.0.id().cast_signed()).expect("a process"), Signal::TERM).unwrap();
         assert!(spind.0.wait().unwrap().success());
-    }
-}
-
-/// A process that is killed at the end of the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -545,7 +512,7 @@ fn the_folder_of_the_socket_has_its_mode_whatever_the_umask() {
         let mut command = Command::new("sh");
         command.args(["-c", "umask $0; exec \"$@\"", umask]).arg(binary("spind"));
         command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
-        let _spind = Ended(command.spawn().expect("spind starts"));
+        let _spind = Killed(command.spawn().expect("spind starts"));
         wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(socket.parent().unwrap()), mode(&socket)), (0o755, 0o660), "umask {umask}");

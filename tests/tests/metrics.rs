@@ -7,11 +7,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use etherparse::PacketBuilder;
 use libspin::{Client, Install};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{ACTION_TIMEOUT, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind, image, udp};
 
 /// Samples by name and labels.
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
@@ -112,13 +111,8 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
-fn udp(port: u16) -> Packet {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, b"hello").expect("a vector takes all");
-    Packet::whole(0, frame)
+fn hello(port: u16) -> Packet {
+    Packet::whole(0, udp(port, b"hello"))
 }
 
 const NAME: &str = r#"ping "\ {pong}"#;
@@ -127,11 +121,11 @@ const NAME: &str = r#"ping "\ {pong}"#;
 fn work(spind: &Spind) -> Client {
     let mut client = Client::connect(spind.socket()).unwrap();
     for (port, handler, name) in [(1, "udp_pingpong", NAME), (2, "store_outside", ""), (3, "udp_pingpong", NAME)] {
-        let image = spin_handlers::build(&spin_handlers::source(handler));
+        let image = image(handler);
         let rules = vec![format!("udp dport {port}")];
         client.install(&Install { name: name.into(), rules, ..Install::default() }, &image).unwrap();
     }
-    client.replay(&write_all(&[udp(1), udp(2), udp(1), udp(9), udp(1)])).unwrap();
+    client.replay(&write_all(&[1, 2, 1, 9, 1].map(hello))).unwrap();
     client
 }
 

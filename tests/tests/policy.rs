@@ -10,11 +10,11 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{FAR, LINK, Link, NEAR, TIMEOUT, root, run, within};
+use common::{FAR, LINK, Link, NEAR, root, run, within};
 use rustix::process::Signal;
-use spin_tests::{Spind, binary};
+use spin_tests::{Spind, binary, wait_until};
 
 /// Order to the handler `hostile`: a correct reply.
 const NOTHING: u8 = 0;
@@ -124,11 +124,7 @@ fn a_user_gets_unprivileged_ports_of_the_host_and_nobody_else_has_them() {
         lab.ctl(ALICE, &["rm", name]).expect("the user's own");
     }
     let free = || within(&lab.link.near, || UdpSocket::bind("0.0.0.0:9999")).is_ok();
-    let deadline = Instant::now() + TIMEOUT;
-    while !free() {
-        assert!(Instant::now() < deadline, "the port is not free");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(free);
     lab.install(BOB, "echo", "udp dport 9999").expect("free again");
 }
 
@@ -189,12 +185,8 @@ fn nothing_stays_behind_a_killed_spind() {
     lab.install(ALICE, "echo", "udp dport 9999").expect("by default");
     let socket = lab.spind.socket();
     lab.spind.signal(Signal::KILL);
-    let deadline = Instant::now() + TIMEOUT;
     let gone = || !socket.exists() && within(&lab.link.near, || UdpSocket::bind("0.0.0.0:9999")).is_ok();
-    while !gone() {
-        assert!(Instant::now() < deadline, "the control socket or the port is still there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(gone);
 }
 
 #[test]

@@ -2,24 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 use libspin::{Client, Install};
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{ACTION_TIMEOUT, binary};
+use spin_tests::{ACTION_TIMEOUT, Killed, binary, image, udp, wait_until};
 
-use crate::client::{image, rule, udp, wait_until};
-
-/// A process that is killed at the end of the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::client::rule;
 
 /// A context prints more lines than spind queues, while nobody reads the log. Later changes are logged all the same.
 #[test]

@@ -8,9 +8,9 @@ use std::os::unix::net::UnixStream;
 use libspin::{Install, Users};
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel;
-use spin_tests::Spind;
+use spin_tests::{Spind, image, wait_until};
 
-use crate::client::{ALICE, BOB, ROOT, ask, connect, image, may_run, refusal, rule, wait_until};
+use crate::client::{ALICE, BOB, ROOT, ask, connect, may_run, refusal, rule};
 
 const MIB: u64 = 1 << 20;
 

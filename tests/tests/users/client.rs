@@ -1,13 +1,11 @@
 //! Clients of several users.
 
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
-use etherparse::PacketBuilder;
 use libspin::Install;
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel;
-use spin_tests::{ACTION_TIMEOUT, Spind, as_user, can_be_other_users};
+use spin_tests::{Spind, as_user, can_be_other_users};
 
 /// Ordinary users. Nothing on the host belongs to them.
 pub const ALICE: u32 = 60_001;
@@ -53,27 +51,4 @@ pub fn install(stream: &UnixStream, install: Install, image: &[u8]) -> u32 {
 
 pub fn rule(text: &str) -> Install {
     Install { rules: vec![text.into()], ..Install::default() }
-}
-
-pub fn image(handler: &str) -> Vec<u8> {
-    spin_handlers::build(&spin_handlers::source(handler))
-}
-
-/// A datagram to `port`.
-pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, payload).expect("a vector takes all");
-    frame
-}
-
-/// Waits until a condition holds, with a time limit.
-pub fn wait_until(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + ACTION_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it did not come to pass");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

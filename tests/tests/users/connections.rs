@@ -4,9 +4,9 @@ use std::os::unix::net::UnixStream;
 
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel;
-use spin_tests::Spind;
+use spin_tests::{Spind, wait_until};
 
-use crate::client::{ROOT, ask, connect, may_run, refusal, wait_until};
+use crate::client::{ROOT, ask, connect, may_run, refusal};
 
 /// Connections of one user, and of all users but root together.
 const PER_USER: u32 = 32;

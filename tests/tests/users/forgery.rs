@@ -4,9 +4,9 @@ use std::fs;
 
 use libspin::Client;
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::Spind;
+use spin_tests::{Spind, udp};
 
-use crate::client::{rule, udp};
+use crate::client::rule;
 
 /// A function's name in the image, and bytes of the same length that take its place.
 const NAME: &str = "faulting_function_with_a_long_name_";

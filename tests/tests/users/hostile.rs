@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use spin_abi::control::{Preamble, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_shm::channel;
-use spin_tests::{Spind, binary};
+use spin_tests::{Spind, binary, image, udp, wait_until};
 
-use crate::client::{image, rule, udp, wait_until};
+use crate::client::rule;
 
 /// Connections of a client that has many, fewer than one user may have.
 const MANY: usize = 20;

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use libspin::Install;
 use spin_abi::control::{Reply, Request};
-use spin_tests::{Spind, binary};
+use spin_tests::{Spind, binary, image};
 
-use crate::client::{ALICE, BOB, ROOT, ask, connect, image, install, may_run, rule};
+use crate::client::{ALICE, BOB, ROOT, ask, connect, install, may_run, rule};
 
 /// Runs a copy of spinctl as a user. Returns its output, or its error.
 fn spinctl(program: &Path, spind: &Spind, uid: u32, arguments: &[&str]) -> Result<String, String> {

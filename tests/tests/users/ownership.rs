@@ -4,9 +4,9 @@ use std::os::unix::net::UnixStream;
 
 use libspin::{ContextInfo, Install};
 use spin_abi::control::{Reply, Request};
-use spin_tests::Spind;
+use spin_tests::{Spind, image};
 
-use crate::client::{ALICE, BOB, ROOT, ask, connect, image, install, may_run, refusal, rule};
+use crate::client::{ALICE, BOB, ROOT, ask, connect, install, may_run, refusal, rule};
 
 /// Users whom a request on a context is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use libspin::{ContextInfo, Install};
 use spin_abi::control::{Reply, Request};
-use spin_tests::Spind;
+use spin_tests::{Spind, image};
 
-use crate::client::{ALICE, BOB, ROOT, ask, connect, image, install, may_run, rule};
+use crate::client::{ALICE, BOB, ROOT, ask, connect, install, may_run, rule};
 
 /// The contexts that a request shows.
 fn contexts(reply: Reply) -> Vec<ContextInfo> {
