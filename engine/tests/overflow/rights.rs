@@ -8,7 +8,7 @@ use crate::common::{Kind, NO_END, rule};
 use crate::hostile::{Order, reply, source};
 use crate::two::Two;
 
-/// A deferred send leaves from the home thread, after the task ran elsewhere; all others leave from there.
+/// A deferred send leaves from the home thread, after the task ran on another thread; all others leave from there.
 #[test]
 fn lent_tasks_keep_their_rights() {
     let mut away = 0;
@@ -31,5 +31,5 @@ fn lent_tasks_keep_their_rights() {
         away += two.sum(Counter::Overflowed);
         two.verify_sums();
     }
-    assert!(away > 100, "{away} ran elsewhere");
+    assert!(away > 100, "{away} ran on another thread");
 }

@@ -6,21 +6,13 @@ use std::net::IpAddr;
 use nix::ifaddrs::getifaddrs;
 use spin_nic::NicError;
 use spin_nic::afxdp::mac_address;
-
-/// Addresses of an interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
-    /// MAC address.
-    pub mac: [u8; 6],
-    /// IP addresses.
-    pub ip: Vec<IpAddr>,
-}
+use spin_pspin::hpu::send_rights::HostAddresses;
 
 /// Reads the addresses of an interface.
 ///
 /// # Errors
 /// No such interface, or the kernel refuses.
-pub fn addresses(interface: &str) -> Result<Addresses, NicError> {
+pub fn addresses(interface: &str) -> Result<HostAddresses, NicError> {
     let mac = mac_address(interface)?;
     let action = "read the addresses of the interface";
     let all = getifaddrs().map_err(|errno| NicError::system(action, io::Error::from(errno)))?;
@@ -29,5 +21,5 @@ pub fn addresses(interface: &str) -> Result<Addresses, NicError> {
         let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
     });
-    Ok(Addresses { mac, ip: ip.collect() })
+    Ok(HostAddresses { mac, ip: ip.collect() })
 }

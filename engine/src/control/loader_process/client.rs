@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use spin_abi::rules::RuleSet;
 use spin_matcher::rule::Transport;
 use spin_nic::{FlowSteering, NicError};
+use spin_pspin::hpu::send_rights::HostAddresses;
 use spin_shm::channel;
 
 use super::ARGUMENT;
 use super::message::{Reply, Request};
-use crate::control::host::addresses::Addresses;
 use crate::control::host::port_socket::judge;
 use crate::control::socket_file::{RemoveSocket, SocketPath};
 use crate::install::ports::{HoldPort, Port, PortError};
@@ -79,9 +79,9 @@ impl LoaderProcess {
     ///
     /// # Errors
     /// The interface is gone, or the loader process has ended.
-    pub fn addresses(&self, interface: &str) -> io::Result<Addresses> {
+    pub fn addresses(&self, interface: &str) -> io::Result<HostAddresses> {
         match self.ask(&Request::Addresses { interface: interface.to_owned() })?.0 {
-            Reply::Addresses { mac, ip } => Ok(Addresses { mac, ip }),
+            Reply::Addresses { mac, ip } => Ok(HostAddresses { mac, ip }),
             _ => Err(unexpected()),
         }
     }

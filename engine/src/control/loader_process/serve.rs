@@ -8,10 +8,11 @@ use spin_abi::rules::RuleSet;
 use spin_matcher::rule::Transport;
 use spin_nic::FlowSteering;
 use spin_nic::afxdp::RuleMaps;
+use spin_pspin::hpu::send_rights::HostAddresses;
 use spin_shm::channel::{self, ChannelError, Message};
 
 use super::message::{Reply, Request};
-use crate::control::host::addresses::{Addresses, addresses};
+use crate::control::host::addresses::addresses;
 use crate::control::host::port_socket;
 use crate::control::socket_file::SocketPath;
 use crate::install::ports::Port;
@@ -63,7 +64,7 @@ impl Loader {
                 return Ok((Reply::Done, Some(port_socket::open(Port { transport, number }, uid)?)));
             }
             Request::Addresses { interface } => {
-                let Addresses { mac, ip } = addresses(&interface).map_err(io::Error::other)?;
+                let HostAddresses { mac, ip } = addresses(&interface).map_err(io::Error::other)?;
                 return Ok((Reply::Addresses { mac, ip }, None));
             }
             Request::Keep(socket) => self.sockets.push(socket),

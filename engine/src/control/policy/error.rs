@@ -73,7 +73,7 @@ pub enum PolicyError {
     #[error(
         "rule `{0}`: no packet for an address of this host matches it (`ip addr` shows the addresses of the interface)"
     )]
-    Elsewhere(String),
+    OtherHost(String),
     /// The port is not free.
     #[error(transparent)]
     Port(#[from] PortError),

@@ -13,7 +13,6 @@ use super::error::PolicyError;
 use super::host::Host;
 use super::ranges::{PortRange, Unprivileged};
 use super::section::Send;
-use crate::control::host::addresses::Addresses;
 use crate::install::MatchSpec;
 use crate::install::ports::Port;
 
@@ -70,15 +69,6 @@ impl Grant {
         }
     }
 
-    /// Frames that the user's handlers may send.
-    #[must_use]
-    pub fn send(&self) -> Send {
-        match self {
-            Self::Administrator { .. } => Send::Raw,
-            Self::User(user) => user.send,
-        }
-    }
-
     /// The user's share of time and packet buffer, relative to other users.
     #[must_use]
     pub fn weight(&self) -> u32 {
@@ -118,7 +108,7 @@ impl UserGrant {
     }
 
     /// What handlers of a context with these rules and ports may send.
-    fn send_rights(&self, rules: &Rules, ports: &[Port], addresses: Option<Addresses>) -> SendRights {
+    fn send_rights(&self, rules: &Rules, ports: &[Port], addresses: Option<HostAddresses>) -> SendRights {
         let of = |transport| {
             let numbers = ports.iter().filter(move |port| port.transport == transport).map(|port| port.number);
             numbers.map(|number| number..=number).collect()
@@ -129,7 +119,7 @@ impl UserGrant {
             rules.rules.iter().any(|rule| both(rule, &packets).is_some())
         };
         let source = SendSource {
-            host: addresses.map(|Addresses { mac, ip }| HostAddresses { mac, ip }),
+            host: addresses,
             tcp: of(Transport::Tcp),
             udp: of(Transport::Udp),
             icmp: icmp(IpVersion::V4),
@@ -174,7 +164,7 @@ impl UserGrant {
     fn refuse(&self, rule: &Rule, ports: bool) -> PolicyError {
         let rule = rule.to_string();
         if ports {
-            return PolicyError::Elsewhere(rule);
+            return PolicyError::OtherHost(rule);
         }
         let (line, ports) = (self.ports.name.clone(), self.ports.to_string());
         PolicyError::Rule { rule, ports_line: line, ports, user: self.uid }

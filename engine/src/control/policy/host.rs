@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use spin_pspin::hpu::send_rights::HostAddresses;
+
 use super::ranges::Unprivileged;
-use crate::control::host::addresses::Addresses;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::install::ports::Ports;
 
@@ -29,7 +30,7 @@ impl Host {
     ///
     /// # Errors
     /// The interface is gone.
-    pub fn addresses(&self) -> io::Result<Option<Addresses>> {
+    pub fn addresses(&self) -> io::Result<Option<HostAddresses>> {
         match self {
             Self::Absent => Ok(None),
             Self::Interface { name, loader, .. } => loader.addresses(name).map(Some),
@@ -60,7 +61,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
-    use super::{Addresses, Host, LoaderProcess, Ports};
+    use spin_pspin::hpu::send_rights::HostAddresses;
+
+    use super::{Host, LoaderProcess, Ports};
 
     fn host(name: &str) -> Host {
         let loader = Arc::new(LoaderProcess::on_thread());
@@ -69,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_loopback_has_its_addresses() {
-        let Addresses { mac, ip } = host("lo").addresses().expect("it exists").expect("a host");
+        let HostAddresses { mac, ip } = host("lo").addresses().expect("it exists").expect("a host");
         assert_eq!(mac, [0; 6]);
         assert!(ip.contains(&IpAddr::from(Ipv4Addr::LOCALHOST)), "{ip:?}");
         let gone = host("nosuchif0").addresses().expect_err("no such interface").to_string();

@@ -19,7 +19,7 @@ pub struct SendSource {
 }
 
 /// Addresses of a host at one interface.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAddresses {
     /// MAC address of the interface.
     pub mac: [u8; 6],
