@@ -160,8 +160,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         }
         let ahead = self.run_arrivals(now, should_rx_first);
         self.admit_batch(now);
-        let backlogged = self.core.table.mpqs.backlogged();
-        let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
+        let runs_low = self.any_runs_low();
         // While packets of others are expected, receiving them is worth some drops of this context's own.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.ingress.low_backlog = runs_low || ahead.were_many() && has_room;
@@ -171,6 +170,14 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     /// Notes which contexts have packets in the batch.
     pub(crate) fn note_order(&mut self) {
         self.core.sched.order.note(&self.ingress.inbound);
+    }
+
+    /// Whether one of several contexts may run out of tasks: of those with queued tasks, or of those with packets in the batch. The
+    /// latter may have more packets in the NIC, behind those of contexts that have more than they can run.
+    fn any_runs_low(&self) -> bool {
+        let backlogged = self.core.table.mpqs.backlogged();
+        let arrived = self.core.sched.order.slots().iter().map(|slot| slot.0);
+        backlogged.len() > 1 && backlogged.iter().copied().chain(arrived).any(|owner| self.runs_low(owner))
     }
 
     /// Whether a context has few tasks queued, relative to its limit.
@@ -192,7 +199,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Runs the batch's packets on arrival, those of the context that is furthest behind first, within the lag bound.
     ///
-    /// While `should_rx_first`, contexts with tasks of 200 µs ([`SHARED_TIME`]) or more are skipped.
+    /// While `should_rx_first`, contexts that [may wait](Poll::may_wait) are skipped.
     fn run_arrivals(&mut self, now: BatchTime, should_rx_first: bool) -> ArrivalStats {
         let mut all = ArrivalStats {
             slot: None,
@@ -213,7 +220,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         for rank in 0..self.core.sched.order.slots().len() {
             let slot = self.core.sched.order.slots()[rank];
             all.expects = self.expects_others(slot, self.core.sched.order.slots().len() > 1);
-            if !(should_rx_first && self.core.sched.scheduler.takes_long(slot.0, SHARED_TIME)) {
+            if !(should_rx_first && self.may_wait(slot)) {
                 self.run_within_lag(slot, now, &mut guard, &mut all);
             }
             if all.expects || self.core.sched.timed_out || guard.timer.is_over() {
@@ -229,6 +236,11 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         all.slot =
             self.core.sched.order.slots().iter().copied().min_by_key(|slot| self.core.sched.scheduler.vtimes(slot.0));
         all
+    }
+
+    /// Whether a context's packets may wait until more is received: it has tasks queued, or tasks of 200 µs ([`SHARED_TIME`]) or more.
+    fn may_wait(&self, slot: Slot) -> bool {
+        self.core.table.mpqs.held(slot.0) > 0 || self.core.sched.scheduler.takes_long(slot.0, SHARED_TIME)
     }
 
     /// Runs a context's packets, which are the next ones of the batch, as long as it is within the lag bound.
