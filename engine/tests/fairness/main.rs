@@ -6,6 +6,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod eight_users;
 mod simulation;
 
 use std::ops::Range;
@@ -35,12 +36,12 @@ const MODES: [Mode; 3] = [Mode::RunToCompletion, Mode::LocalShare, Mode::Receive
 /// A context that copies its packets, with `size` bytes of payload each.
 fn told(cost: u64, size: usize) -> Handlers {
     let payload = [EVENT.to_vec(), vec![0; size - EVENT.len()]].concat();
-    Handlers { image: image("told"), cost, payload, watchdog_us: None }
+    Handlers { image: image("told"), cost, payload, watchdog_us: None, eom: None }
 }
 
 /// A context whose handlers never return.
 fn endless() -> Handlers {
-    Handlers { image: image("endless_loop"), cost: LIMIT, payload: vec![0; 30], watchdog_us: Some(50) }
+    Handlers { image: image("endless_loop"), cost: LIMIT, payload: vec![0; 30], watchdog_us: Some(50), eom: None }
 }
 
 /// Packets of a context, at intervals of `interval` from `start` on, of some flows.

@@ -68,6 +68,8 @@ pub struct Handlers {
     pub payload: Vec<u8>,
     /// The real timeout of its watchdog.
     pub watchdog_us: Option<u64>,
+    /// The rule of packets that end their message. By default each packet does.
+    pub eom: Option<&'static str>,
 }
 
 /// A context to install.
@@ -251,12 +253,16 @@ impl Simulation {
 
     /// These contexts, for UDP ports from 1 on.
     pub fn with(mode: Mode, tenants: &[Tenant]) -> Self {
+        Self::sized(mode, tenants, Sizes { queues: 1 << 12, ..Sizes::default() })
+    }
+
+    /// These contexts, for UDP ports from 1 on, on threads with tables of these sizes.
+    pub fn sized(mode: Mode, tenants: &[Tenant], sizes: Sizes) -> Self {
         let (near, far) = pair(FRAMES).expect("a pair");
         let taken = Arc::<AtomicU64>::default();
         let nic = Box::new(Nic { queue: near, taken: taken.clone() });
         let workers = mode.workers();
         let loader = Arc::new(Loader::new(Machine { clusters: workers, ..Machine::PSPIN }, Kind::Jit));
-        let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
         let engine = |nic: Box<dyn Queue>, cluster: u32| {
             let engine = Worker::new(loader.clone(), nic, sizes, Schedule::Wlbvt, cluster..cluster + 1);
             engine.expect("this thread runs handlers")
@@ -285,6 +291,7 @@ impl Simulation {
                 weight: Some(*weight),
                 watchdog_us: handlers.watchdog_us,
                 host_mem: 4096,
+                eom: handlers.eom.map(str::to_owned),
                 ..rule(&format!("udp dport {port}"))
             };
             let grant = grant(*uid, *user_weight);
@@ -377,9 +384,14 @@ impl Simulation {
 
     pub fn run_until(&self, end: u64) {
         while self.now() < end {
-            let next = (0..self.threads.len()).min_by_key(|&thread| self.now_of(thread)).expect("there is one");
-            assert!(self.poll(next), "none is in a poll");
+            self.poll_next();
         }
+    }
+
+    /// Polls the thread whose clock is furthest behind.
+    pub fn poll_next(&self) {
+        let next = (0..self.threads.len()).min_by_key(|&thread| self.now_of(thread)).expect("there is one");
+        assert!(self.poll(next), "none is in a poll");
     }
 
     pub fn send(&self, stream: Stream) {
@@ -410,10 +422,38 @@ impl Simulation {
         self.count(context, Counter::RxTime)
     }
 
+    /// The thread of a worker.
+    fn worker(&self, number: usize) -> &Thread {
+        self.threads.iter().find(|thread| thread.cluster == Some(number as u32)).expect("a worker")
+    }
+
     /// Nanoseconds that a context was charged on a worker.
     pub fn charged(&self, worker: usize, context: usize) -> u64 {
-        let thread = self.threads.iter().find(|thread| thread.cluster == Some(worker as u32)).expect("a worker");
-        self.time(worker, context) + self.count_of(thread, context, Counter::RxTime)
+        self.time(worker, context) + self.count_of(self.worker(worker), context, Counter::RxTime)
+    }
+
+    /// Packets that arrive later, or that the NIC holds.
+    pub fn waiting(&self) -> u64 {
+        let wire = self.wire.borrow();
+        wire.streams.iter().map(|stream| stream.left).sum::<u64>() + wire.sent - self.taken.load(Relaxed)
+    }
+
+    /// Some counters of all contexts on a worker.
+    pub fn counters_on<const N: usize>(&self, worker: usize, of: [Counter; N]) -> Vec<[u64; N]> {
+        let Part::Worker(engine) = &*self.worker(worker).part.borrow() else { return Vec::new() };
+        let infos = engine.context_infos();
+        let info = |id| infos.iter().find(|info| info.context == id).expect("installed");
+        let value = |id, of: Counter| {
+            info(id).counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value)
+        };
+        self.contexts.iter().map(|&(id, ..)| of.map(|of| value(id, of))).collect()
+    }
+
+    /// The numbers of queues and of packet buffers that a context holds on a worker.
+    pub fn held(&self, worker: usize, context: usize) -> (u32, u32) {
+        let Part::Worker(engine) = &*self.worker(worker).part.borrow() else { return (0, 0) };
+        let id = self.contexts[context].0;
+        (engine.queues_held(id), engine.hers_held(id))
     }
 
     /// Nanoseconds spent on reception of unmatched packets.
