@@ -1,5 +1,8 @@
 //! Users who do not trust each other, on one control socket. The tests run as root, to act as several users.
 
+#[path = "../../nic/tests/common/mod.rs"]
+mod common;
+
 #[path = "users/audit.rs"]
 mod audit;
 #[path = "users/bill.rs"]
