@@ -362,9 +362,8 @@ fn stop_in(phase: usize, socket: &str) {
         }
     }
     eprintln!("ready");
-    loop {
-        thread::park();
-    }
+    // The other test kills this process, or ends itself.
+    let _ = std::io::stdin().read(&mut [0]);
 }
 
 #[test]
@@ -381,7 +380,9 @@ fn killed(target: &Target) -> Vec<UnixStream> {
         let mut command = Command::new(&test);
         command.args(["--exact", "hostile::a_client_that_is_killed", "--ignored", "--nocapture"]);
         command.env(PHASE, phase.to_string()).env(SOCKET, &target.socket);
-        let mut child = Killed(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
+        let mut child = Killed(
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"),
+        );
         let mut lines = BufReader::new(child.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
         assert!(lines.any(|line| line.contains("ready")), "{what}: the client came so far");
         drop(child);

@@ -1,5 +1,5 @@
 //! Receives an input as the bytes that a client sends over the control socket: preambles, documents, payloads. What is received is
-//! what the protocol says, and no length that is announced takes memory.
+//! what the protocol says. `-malloc_limit_mb=1` shows that no announced length takes memory.
 #![no_main]
 
 #[path = "../../tests/conversation/judge.rs"]

@@ -3,15 +3,40 @@
 
 mod judge;
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
-use judge::{Received, check};
+use judge::{LONGEST_INPUT, Received, check};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::TestRunner;
 use spin_abi::control::{Install, Preamble, Request};
+
+/// Notes the largest allocation.
+struct Noting;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all requests go to the system's allocator as they are.
+unsafe impl GlobalAlloc for Noting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Relaxed);
+        // SAFETY: the caller's requirements are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: the caller's requirements are the same.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Noting = Noting;
 
 /// Conversations per run.
 const CASES: u32 = 4000;
@@ -110,6 +135,8 @@ fn requests_are_received_as_the_protocol_says() {
         panic!("{error}");
     }
     let seen = seen.into_inner();
-    println!("{seen:?}");
+    println!("{seen:?}, at most {} bytes at once", LARGEST.load(Relaxed));
+    // Memory grows with the bytes that arrive, not with the length that was announced.
+    assert!(LARGEST.load(Relaxed) <= 4 * LONGEST_INPUT, "{} bytes at once", LARGEST.load(Relaxed));
     assert!(seen.len() == 5 && seen.values().all(|&count| count > CASES / 40), "each kind is often seen: {seen:?}");
 }
