@@ -198,6 +198,8 @@ fn to(address: IpAddr) -> Option<Rule> {
 }
 
 #[cfg(test)]
+mod in_kernel;
+#[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
