@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Write;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
-use libspin::{Install, Users};
-use spin_abi::control::{Reply, Request};
+use libspin::{Bill, Install, Users};
+use spin_abi::control::{Preamble, Reply, Request};
 use spin_shm::channel;
 use spin_tests::{Spind, image, wait_until};
 
@@ -108,4 +109,41 @@ fn the_sum_of_the_bill_is_what_spind_takes() {
     assert_eq!(bill.users.len(), 8);
     let (billed, taken) = (bill.own + bill.users.iter().map(|user| user.bill.total()).sum::<u64>(), taken(spind.pid()));
     assert!(billed.abs_diff(taken) <= taken * 15 / 100, "billed {billed}, taken {taken}: {bill:?}");
+}
+
+/// The bill of a user, as root sees it.
+fn bill(root: &UnixStream, uid: u32) -> Bill {
+    users(root).users.iter().find(|user| user.uid == uid).map(|user| user.bill).unwrap_or_default()
+}
+
+/// Two users install the same image. Each pays for all of its own.
+#[test]
+fn each_kind_of_memory_is_on_the_bill_until_it_is_free() {
+    if !may_run() {
+        return;
+    }
+    let spind = start("");
+    let image = image("udp_pingpong");
+    let root = connect(&spind, ROOT);
+    let taken: Vec<_> = [(ALICE, 9001), (BOB, 9002)]
+        .into_iter()
+        .map(|(uid, port)| {
+            let stream = connect(&spind, uid);
+            let memory = take(&stream, port, MIB, &image).expect("there is room").1;
+            let Bill { host_memory, context_memory, images, translations, requests } = bill(&root, uid);
+            assert_eq!((host_memory, requests), (MIB, 0));
+            // The file's symbols and its decoded code, besides the memory.
+            assert!(images >= 2 * image.len() as u64, "{images} for a file of {}", image.len());
+            assert!(translations > 0 && context_memory > 4096, "{translations}, {context_memory}");
+            (stream, memory)
+        })
+        .collect();
+    // A payload that is on its way is charged in full before it is read.
+    let json = serde_json::to_vec(&with_memory(9003, 0)).expect("JSON");
+    let preamble = Preamble { json: json.len() as u32, blob: MIB as u32 }.encode();
+    let slow = connect(&spind, ALICE);
+    (&slow).write_all(&[&preamble[..], &json, &[0; 100]].concat()).expect("spind reads");
+    wait_until(|| bill(&root, ALICE).requests == MIB);
+    drop((slow, taken));
+    wait_until(|| [ALICE, BOB].map(|uid| bill(&root, uid)) == [Bill::default(); 2]);
 }
