@@ -12,9 +12,6 @@ mod simulation;
 use std::ops::Range;
 
 use common::image;
-use proptest::array::uniform3;
-use proptest::collection::vec;
-use proptest::prelude::*;
 use simulation::{Counts, Handlers, Mode, RING, Simulation, Stream, Tenant};
 
 const MICROSECOND: u64 = 1000;
@@ -225,112 +222,6 @@ fn a_user_with_few_packets_has_nine_tenths_of_its_demand() {
     assert!(counts.run * 10 >= TIME / (10 * TASK) * 9 && counts.dropped == 0, "{counts:?}");
     let others: Vec<_> = (1..8).map(|context| simulation.counts(context)).collect();
     assert!(others.iter().all(|counts| counts.dropped > 0), "they had more than their shares: {others:?}");
-}
-
-/// Phases of a random case, in each of which contexts have other demands.
-const PHASES: usize = 3;
-
-/// A context of a random case.
-#[derive(Clone, Debug)]
-struct Demand {
-    weight: u32,
-    /// Nanoseconds of each task.
-    task: u64,
-    /// Percent of the thread's time that its packets need in each phase.
-    percent: [u64; PHASES],
-}
-
-/// What a user had in a phase, in nanoseconds.
-#[derive(Debug)]
-struct Phase {
-    weight: u32,
-    contexts: Range<usize>,
-    /// The time that all packets need which arrived.
-    wanted: u64,
-    charged: u64,
-}
-
-/// What each user would have of the charged time in an ideal fluid: by weight, and no more than the user's packets need.
-fn fair(users: &[Phase]) -> Vec<f64> {
-    let all = users.iter().map(|user| user.charged).sum::<u64>() as f64;
-    let at = |level: f64| {
-        users.iter().map(move |user| (user.wanted.max(user.charged) as f64).min(level * f64::from(user.weight)))
-    };
-    let (mut low, mut high) = (0.0, all);
-    for _ in 0..50 {
-        let level = f64::midpoint(low, high);
-        *(if at(level).sum::<f64>() < all { &mut low } else { &mut high }) = level;
-    }
-    at(low).collect()
-}
-
-/// Runs the contexts of users with these weights. Returns what each user had, by phase. No packets wait when a phase begins.
-fn phases_of(users: &[(u32, Vec<Demand>)]) -> Vec<Vec<Phase>> {
-    // Much longer than the time that users may borrow who had no work before.
-    const TIME: u64 = 150 * MILLISECOND;
-    let mut tenants = Vec::new();
-    for (uid, &(user_weight, ref demands)) in (FIRST_USER..).zip(users) {
-        let tenant =
-            |&Demand { weight, task, .. }: &Demand| Tenant { uid, user_weight, weight, handlers: told(task, 30) };
-        tenants.extend(demands.iter().map(tenant));
-    }
-    let simulation = Simulation::with(Mode::RunToCompletion, &tenants);
-    let flows: Vec<_> = (1000..1064).collect();
-    let mut phases = Vec::new();
-    for phase in 0..PHASES {
-        let (start, mut sent) = (simulation.now(), 0);
-        let done = |at| {
-            let Counts { run, lost, dropped } = simulation.counts(at);
-            run + lost + dropped
-        };
-        let done_before: u64 = (0..tenants.len()).map(done).sum();
-        let charged: Vec<_> = (0..tenants.len()).map(|at| simulation.charged(0, at)).collect();
-        let (mut had, mut context) = (Vec::new(), 0);
-        for &(weight, ref demands) in users {
-            let mut user = Phase { weight, wanted: 0, contexts: context..context + demands.len(), charged: 0 };
-            for &Demand { task, percent, .. } in demands {
-                if let Some(interval) = (task * 100).checked_div(percent[phase]) {
-                    let count = TIME / interval;
-                    simulation.send(stream(context, &flows, start + interval / 2, interval, count));
-                    user.wanted += count * task;
-                    sent += count;
-                }
-                context += 1;
-            }
-            had.push(user);
-        }
-        simulation.run_until(start + TIME);
-        for user in &mut had {
-            user.charged = user.contexts.clone().map(|at| simulation.charged(0, at) - charged[at]).sum();
-        }
-        phases.push(had);
-        while (0..tenants.len()).map(done).sum::<u64>() < done_before + sent {
-            simulation.run_until(simulation.now() + MILLISECOND);
-        }
-    }
-    phases
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn users_with_work_have_their_share_whatever_others_demand(
-        users in vec((1..5_u32, vec((1..5_u32, 5..60_u64, uniform3(prop_oneof![Just(0), 3..60_u64])), 1..4)), 8),
-    ) {
-        let demand = |(weight, task, percent)| Demand { weight, task: task * MICROSECOND, percent };
-        let users: Vec<_> = users
-            .into_iter()
-            .map(|(weight, contexts): (u32, Vec<_>)| (weight, contexts.into_iter().map(demand).collect::<Vec<_>>()))
-            .collect();
-        for phase in phases_of(&users) {
-            for (user, (had, fair)) in phase.iter().zip(fair(&phase)).enumerate() {
-                // A few packets still wait.
-                let waiting = (5 * 60 * MICROSECOND) as f64;
-                prop_assert!(had.charged as f64 >= 0.9 * fair - waiting, "user {user}: {fair:.0} for {had:?} of {phase:?}");
-            }
-        }
-    }
 }
 
 /// A context whose packets cost more to receive than to run is charged for reception too.
