@@ -11,6 +11,9 @@ use std::time::Duration;
 pub(crate) const LONG_POLL: Duration = Duration::from_micros(50);
 /// Divisor: the catch-up may take this fraction of a long poll's duration.
 const CATCH_UP_FRACTION: u32 = 8;
+/// The catch-up may take this long after a poll that took four times as long or more. Tasks of light users run meanwhile. After a poll of
+/// 200 µs, an eighth is the time of one such task and a batch.
+const SHORT_CATCH_UP: Duration = Duration::from_micros(50);
 /// Batches without a packet of a context that has nothing queued. After that many, there is most likely none behind them.
 const EXPECTED_BATCHES: u32 = 16;
 /// Catch-up time per packet that is examined for its owner.
@@ -74,8 +77,8 @@ impl RxCatchUp {
         self.long = if poll >= LONG_POLL { LONG_POLL_MEMORY } else { self.long.saturating_sub(1) };
         // A poll in which queued tasks waited grants no further time, whatever made it long.
         let waited = std::mem::take(&mut self.waited);
-        self.left =
-            if poll >= LONG_POLL && !waited { poll / CATCH_UP_FRACTION } else { self.left.saturating_sub(since) };
+        let catch_up = (poll / CATCH_UP_FRACTION).max(SHORT_CATCH_UP.min(poll / 4));
+        self.left = if poll >= LONG_POLL && !waited { catch_up } else { self.left.saturating_sub(since) };
     }
 }
 
