@@ -36,6 +36,10 @@ fn names_in_an_image_and_prints_of_handlers_forge_nothing() {
     client.replay(&write_all(&[Packet::whole(0, udp(9001, b"x"))])).unwrap();
     spind.wait_for_log("fault 1 in payload handler");
     assert!(spind.logged.contains(r"print\r\u{1b}[2J"), "{}", spind.logged);
+    let symbols = client.contexts().unwrap().into_iter().flat_map(|context| context.faults).map(|fault| fault.symbol);
+    let symbols: Vec<_> = symbols.collect();
+    // Other clients than spinctl print them, too.
+    assert!(!symbols.is_empty() && !symbols.concat().contains(char::is_control), "{symbols:?}");
     for text in [spind.logged.clone(), spind.ctl_ok(&["stats"]), spind.ctl_ok(&["events", "1"])] {
         let forged = text.lines().any(|line| line.starts_with("INFO"));
         assert!(!forged && !text.contains(['\u{1b}', '\r']), "{text:?}");

@@ -403,8 +403,8 @@ struct Level {
     resident: u64,
 }
 
-/// Mappings that may stay: stacks that the C library keeps for later threads, and arenas of its allocator.
-const MAPPINGS: usize = 8;
+/// Mappings that may stay, two for each: 20 stacks of 2 MiB that the C library keeps for later threads, and 16 arenas of its allocator.
+const MAPPINGS: usize = 2 * (20 + 16);
 /// Memory that may stay for later use.
 const RESIDENT: u64 = 16 << 20;
 
@@ -424,6 +424,13 @@ impl Level {
             && self.mappings <= before.mappings + MAPPINGS
             && self.resident <= before.resident + RESIDENT
     }
+}
+
+/// The number of threads that serve connections, or refuse them.
+fn connection_threads(process: u32) -> usize {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| ["connection", "refusal"].contains(&name.trim())).count()
 }
 
 /// spind, and its loader process: the only child.
@@ -490,7 +497,15 @@ fn hostile_clients_take_nothing_from_a_neighbour_and_leave_nothing_behind() {
     let target = Target { socket: spind.socket(), link, neighbour: own };
     // Memory and threads that stay once they are needed are there before.
     storm(&target);
-    drop((0..2 * MANY).map(|_| target.connect()).collect::<Vec<_>>());
+    let streams: Vec<_> = (0..MANY).map(|_| target.connect()).collect();
+    for stream in &streams {
+        assert!(
+            matches!(ask(stream, &Request::List, &[]), Reply::Contexts { .. }),
+            "a thread for each at the same time"
+        );
+    }
+    drop(streams);
+    wait_until(|| connection_threads(spind.pid()) == 1);
     let processes = processes(&spind);
     let before = processes.map(Level::of);
     for (what, attack) in ATTACKS {
