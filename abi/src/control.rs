@@ -147,6 +147,15 @@ choices! {
         Kill = "kill",
     }
 
+    /// What becomes of packets that arrive before their message's header, in contexts with a header rule.
+    Early {
+        /// They wait for it, up to 64 of a message, in half of the context's share of the packet buffer.
+        #[default]
+        Wait = "wait",
+        /// They are dropped and counted.
+        Drop = "drop",
+    }
+
     /// Scheduling policy between contexts.
     Schedule {
         /// Equal numbers of tasks for all contexts.
@@ -307,6 +316,13 @@ pub struct Install {
     pub eom: Option<String>,
     /// Message key in the text form of the matcher. `None`: the whole flow.
     pub key: Option<String>,
+    /// Rule for the packets that are headers of their messages, in the text form of the matcher. `None`: the packet of a message that
+    /// arrives first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// Packets that arrive before their header, with a rule for headers. They wait as long as the message timeout, or a second.
+    #[serde(skip_serializing_if = "is_default")]
+    pub early: Early,
     /// The image's handlers. `None`: those that the image declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handlers: Option<HandlerNames>,
@@ -566,6 +582,9 @@ pub struct ContextInfo {
     pub eom: String,
     /// Message key, as text.
     pub key: String,
+    /// Rule for headers, as text, and what becomes of packets that arrive before them. `None`: the first packet of a message is its header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<(String, Early)>,
     /// Presence of each handler in the image: header, payload, completion.
     pub handlers: [bool; 3],
     /// Size of host memory, in bytes.
@@ -781,8 +800,13 @@ pub struct LimitsInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Guarantees {
-    /// A message's header handler ends before its payload handlers start. These end before its completion handler starts.
+    /// A message's header handler ends before its payload handlers start. These end before its completion handler starts. The header is
+    /// the first packet to arrive, or what the context's rule says.
     pub header_first: bool,
+    /// The NIC delivers the packets of a message in the order in which they were sent: a capture, and memory. A network may not: there, the
+    /// first packet to arrive need not be the header, unless the context has a rule for headers.
+    #[serde(default)]
+    pub in_order_delivery: bool,
     /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue. If false, this holds only for
     /// contexts that are placed `home` or have verdicts.
     pub in_order: bool,

@@ -74,6 +74,7 @@ counters! {
     Parked "parked" "times a handler was suspended while it waited, so that others could run"
     Overflowed "overflowed" "of payload_runs: run on a cluster other than the message's home, because the home was overloaded or its HPUs held waiting handlers"
     DropNoMpq "drop_no_mpq" "frames of a new message dropped: open messages held all message queues"
+    DropNoHeader "drop_no_header" "frames dropped: the header of their message did not arrive in time, or too many waited for it; with --early drop, frames that arrived before their header"
     Passed "passed_verdict" "frames left to the kernel by a handler's verdict, from matched or arriving later in the message; the NIC counter passed has those that got there"
     DropVerdict "drop_verdict" "frames dropped by a handler's verdict, from matched or arriving later in the message"
     DropVerdictBytes "drop_verdict_bytes" "bytes in drop_verdict"

@@ -172,7 +172,7 @@ impl Contexts {
     pub(crate) fn take(&mut self, slot: Slot) -> Option<Context> {
         let context = self.list[slot.0 as usize].take()?;
         self.linked -= 1;
-        self.timeouts -= u32::from(context.message_timeout.is_some());
+        self.timeouts -= u32::from(context.may_time_out());
         self.rolled_back -= u32::from(context.replacement.falls_back_to.is_some());
         for other in self.list.iter_mut().flatten() {
             if other.replacement.predecessor == Some(slot) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod contexts;
 pub mod event_ring;
+pub mod header_rule;
 pub mod image_error;
 pub mod loader;
 pub mod nic_memory;
@@ -31,6 +32,7 @@ use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::Stage;
 
 use crate::context::event_ring::EventRing;
+use crate::context::header_rule::HeaderRule;
 use crate::install::ledger::Charge;
 use crate::install::ports::PortLease;
 use crate::sched::stall_credit::StallCredit;
@@ -111,6 +113,8 @@ impl Share {
 pub struct Matching {
     /// Rules, end-of-message predicate and key.
     pub entry: Arc<CompiledEntry>,
+    /// Which packets are headers. `None`: those that arrive first.
+    pub header: Option<HeaderRule>,
     /// The entry as text for users.
     pub texts: Texts,
     /// Ports that are the context's while it has this entry.
@@ -122,8 +126,13 @@ pub struct Matching {
 impl Matching {
     /// The matching of a table entry.
     #[must_use]
-    pub fn of(entry: Arc<CompiledEntry>, ports: Option<Arc<PortLease>>, send: SendRights) -> Self {
-        Self { texts: Texts::of(entry.entry()), entry, ports, send }
+    pub fn of(
+        entry: Arc<CompiledEntry>,
+        header: Option<HeaderRule>,
+        ports: Option<Arc<PortLease>>,
+        send: SendRights,
+    ) -> Self {
+        Self { texts: Texts::of(entry.entry()), entry, header, ports, send }
     }
 
     /// Whether no packet ends a message: packet mode.
@@ -228,6 +237,11 @@ impl Context {
         self.program.handlers[stage as usize]
     }
 
+    /// Whether messages of the context may time out.
+    pub(crate) const fn may_time_out(&self) -> bool {
+        self.message_timeout.is_some() || self.matching.header.is_some()
+    }
+
     /// Whether tasks on an HPU run in batches. PsPIN's packet views and FPsPIN's message ids differ from task to task, and so do
     /// checks by the shadow interpreter.
     #[inline]
@@ -270,6 +284,7 @@ impl Context {
             rules: self.matching.texts.rules.clone(),
             eom: self.matching.texts.eom.clone(),
             key: self.matching.texts.key.clone(),
+            header: self.matching.header.as_ref().map(|rule| (rule.text.clone(), rule.early)),
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.as_ref().map_or(0, |host| host.region.len()),
             run: self.run_info(),

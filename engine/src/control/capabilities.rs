@@ -40,6 +40,7 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
         compat: config.compat,
         guarantees: Guarantees {
             header_first: true,
+            in_order_delivery: !kernel,
             in_order: threads < 2,
             reliable: false,
             unmatched_to_kernel: kernel,

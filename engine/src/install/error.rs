@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Abi;
 use spin_abi::rules::MAX_KEYS;
+use spin_matcher::compile::CompileError;
 use spin_matcher::table::RuleUse;
 use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
@@ -73,6 +74,17 @@ pub enum InstallError {
         /// The handlers, by stage.
         idle: String,
     },
+    /// A rule for headers that cannot be parsed.
+    #[error("rule for headers: {0}")]
+    Header(ParseError),
+    /// A rule for headers that is too long.
+    #[error("rule for headers: {0}")]
+    HeaderTests(CompileError),
+    /// The context is in packet mode and has a rule for headers.
+    #[error(
+        "rule for headers: no packet ends a message, so that each packet is a task of its own; give a rule that ends messages (--eom)"
+    )]
+    HeaderNeverEnds,
     /// A key that cannot be parsed.
     #[error("message key: {0}")]
     Key(ParseError),

@@ -85,9 +85,9 @@ impl Worker {
         let (uid, user_weight) = (prepared.uid, prepared.user_weight.clamp(1, MOST_WEIGHT));
         self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
         self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0));
-        self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
         let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
+        self.core.contexts.timeouts += u32::from(context.may_time_out());
         self.core.contexts.list[slot.0 as usize] = Some(context);
         self.core.contexts.set_user_weight(uid, user_weight);
         self.core.contexts.linked += 1;
@@ -150,7 +150,7 @@ impl Worker {
         context.replacement.drain_mark = drain_mark;
         // The time is recent enough: later packets would have updated it.
         context.replacement.drain_deadline = now + REPLACED_IN_ALL;
-        let had_none = context.message_timeout.is_none();
+        let had_none = !context.may_time_out();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
         self.core.contexts.timeouts += u32::from(had_none);
         self.core.contexts.draining += 1;
@@ -352,7 +352,8 @@ impl Worker {
         let Some(entry) = entries.iter_mut().find(|entry| entry.entry().context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
-        matching.check_handlers(&self.core.contexts.get(slot).program.handlers)?;
+        let context = self.core.contexts.get(slot);
+        matching.check_handlers(&context.program.handlers, context.matching.header.is_some())?;
         let MatchSpec { rules, eom, ports, send } = matching;
         let key = entry.entry().key.clone();
         let compiled = CompiledEntry::new(TableEntry { context: id, rules, eom, key })?;
@@ -370,7 +371,7 @@ impl Worker {
             Some(send) => (ports, send),
             None => (former_ports.clone(), former_send.clone()),
         };
-        context.matching = Matching::of(entry, ports, send);
+        context.matching = Matching::of(entry, context.matching.header.take(), ports, send);
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }
@@ -462,7 +463,12 @@ fn link(
         id: entry.entry().context,
         name: prepared.install.name,
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
-        matching: Matching::of(entry, prepared.match_spec.ports, prepared.match_spec.send.unwrap_or_default()),
+        matching: Matching::of(
+            entry,
+            prepared.header,
+            prepared.match_spec.ports,
+            prepared.match_spec.send.unwrap_or_default(),
+        ),
         program: prepared.program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),

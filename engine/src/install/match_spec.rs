@@ -62,17 +62,22 @@ impl MatchSpec {
         &self.rules
     }
 
-    /// Checks that handlers may run. In packet mode, only the payload handler runs.
+    /// Checks that handlers may run. In packet mode, only the payload handler runs, and no packet waits for a header.
     ///
     /// # Errors
-    /// [`InstallError::NeverEnds`].
-    pub(crate) fn check_handlers(&self, [header, _, completion]: &[Option<Handler>; 3]) -> Result<(), InstallError> {
+    /// [`InstallError::NeverEnds`], [`InstallError::HeaderNeverEnds`].
+    pub(crate) fn check_handlers(
+        &self,
+        [header, _, completion]: &[Option<Handler>; 3],
+        has_header_rule: bool,
+    ) -> Result<(), InstallError> {
         let idle: Vec<_> = [(Stage::Header, header), (Stage::Completion, completion)]
             .into_iter()
             .filter_map(|(stage, handler)| handler.map(|_| stage.name()))
             .collect();
         match (&self.eom, &idle[..]) {
             (Eom::Never, [_, ..]) => Err(InstallError::NeverEnds { idle: idle.join(" and ") }),
+            (Eom::Never, _) if has_header_rule => Err(InstallError::HeaderNeverEnds),
             _ => Ok(()),
         }
     }

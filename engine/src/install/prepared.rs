@@ -9,6 +9,7 @@ use spin_shm::Region;
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
 use crate::context::Program;
+use crate::context::header_rule::HeaderRule;
 use crate::context::nic_memory::NicMemory;
 use spin_pspin::hpu::Hpus;
 use spin_pspin::hpu::memory::ContextMemory;
@@ -30,6 +31,7 @@ pub struct Prepared {
     pub(crate) memory: ContextMemory,
     pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
+    pub(crate) header: Option<HeaderRule>,
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) event_ring: Arc<Region>,
     pub(crate) run: RunInfo,
@@ -58,6 +60,7 @@ impl Prepared {
             memory: self.memory.clone(),
             match_spec: self.match_spec.clone(),
             key: self.key.clone(),
+            header: self.header.clone(),
             host: self.host.clone(),
             event_ring: self.event_ring.clone(),
             run: self.run,

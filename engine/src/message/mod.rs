@@ -18,6 +18,9 @@ const EXAMINED: [u64; 2] = [16, 8192];
 /// The period in which each queue is examined, as far as [`EXAMINED`] allows.
 const EXAMINE_PERIOD: Duration = Duration::from_millis(100);
 
+/// Packets of one message that may wait for its header.
+const MAX_EARLY: u32 = 64;
+
 /// The message table of a worker.
 pub(crate) struct MessageTable {
     pub(crate) messages: Messages,
@@ -150,10 +153,22 @@ impl MessageTable {
         }
     }
 
-    /// Frees the queue of an open message that has nothing queued.
-    pub(crate) fn expire(&mut self, mpq: MpqId) {
-        self.mpqs.reset(mpq, |_| unreachable!("a quiescent queue holds no packet"));
+    /// Frees the queue of an expired message. `sink` gets the packets of one that waited for its header.
+    pub(crate) fn expire(&mut self, mpq: MpqId, sink: impl FnMut(Packet)) {
+        self.mpqs.reset(mpq, sink);
         self.messages.release(mpq);
+    }
+
+    /// Whether a packet that arrived before its message's header may wait for it. `fits`: the context has room for it.
+    pub(crate) fn may_wait(&self, slot: Slot, key: &MessageKey, fits: bool) -> bool {
+        let waiting = self.messages.queue_of(slot, key).and_then(|mpq| self.mpqs.waiting(mpq)).unwrap_or(0);
+        fits && waiting < MAX_EARLY
+    }
+
+    /// Whether the header of a packet's message has arrived, and the message's end has not.
+    pub(crate) fn has_header(&self, slot: Slot, key: &MessageKey) -> bool {
+        let open = |mpq: &MpqId| self.mpqs.is_message_open(*mpq) && self.mpqs.waiting(*mpq).is_none();
+        self.messages.queue_of(slot, key).as_ref().is_some_and(open)
     }
 
     /// The number of queues to examine for expired messages, by the time since the last examination.
@@ -164,17 +179,22 @@ impl MessageTable {
         due.clamp(least, most)
     }
 
-    /// Examines the next queue. Returns it if its message has nothing queued and has been idle for longer than its context's
-    /// `timeout`.
+    /// Examines the next queue. Returns it if its message has been idle for longer than its context's `timeout`, and either has nothing
+    /// queued or waits for its header.
     pub(crate) fn next_expired(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
-        self.messages.next_expired(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq))
+        self.messages.next_expired(now, timeout).filter(|&mpq| self.is_idle(mpq))
     }
 
-    /// The queue to evict for a new message of a context when all are taken. This is an open message with nothing queued, or else
-    /// a queued message of the largest user's largest context without a task in flight. A slow context therefore does not keep others out.
+    /// Whether a message has nothing queued, or waits for its header.
+    fn is_idle(&self, mpq: MpqId) -> bool {
+        self.mpqs.is_quiescent(mpq) || self.mpqs.waiting(mpq).is_some()
+    }
+
+    /// The queue to evict for a new message of a context when all are taken. This is an open message with nothing queued, one that waits
+    /// for its header, or else a queued message of the largest user's largest context without a task in flight. A slow context therefore does not keep others out.
     pub(crate) fn eviction_candidate(&mut self, slot: Slot, now: u64) -> Option<MpqId> {
         let Self { messages, mpqs, .. } = self;
-        let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_quiescent(mpq));
+        let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_quiescent(mpq) || mpqs.waiting(mpq).is_some());
         idle.or_else(|| mpqs.next_to_begin(messages.most_over_quota(slot)?.0))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spin_abi::control::{Abi, Full};
+use spin_abi::control::{Abi, Early, Full};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_matcher::MessageKey;
@@ -18,7 +18,7 @@ use crate::worker::core::Core;
 use spin_pspin::hpu::ip_view;
 use spin_pspin::hpu::send_rights::Received;
 use spin_pspin::ids::{BatchTime, DropReason, Packet, Slot};
-use spin_pspin::mpq::{Her, MpqId};
+use spin_pspin::mpq::{Her, MessageParams, MpqId};
 
 /// The admission state: at most one packet for which its context has no room. Nothing else is received before that packet.
 #[derive(Default)]
@@ -158,7 +158,14 @@ impl Admission {
 fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
     let context = core.contexts.get(slot);
     let rules = PacketRules::of(slot, context);
-    let params = rules.params(&core.clusters, key, core.table.admitted + 1);
+    let early = match &context.matching.header {
+        None => false,
+        Some(_) => match before_header(core, slot, key, &frame) {
+            Some(early) => early,
+            None => return core.drop_of(slot, frame, Counter::DropNoHeader),
+        },
+    };
+    let params = MessageParams { early, ..rules.params(&core.clusters, key, core.table.admitted + 1) };
     let mpq = if rules.is_per_packet() {
         core.table.packet_queue(slot, params.context.home())
     } else {
@@ -186,6 +193,20 @@ fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_
         let refused = core.table.mpqs.reject(mpq, her(frame));
         core.reject(mpq, slot, refused);
     }
+}
+
+/// Whether a packet of a context with a header rule arrived before its message's header. `None`: it may not wait.
+#[cold]
+fn before_header(core: &mut Core, slot: Slot, key: &MessageKey, frame: &[u8]) -> Option<bool> {
+    let held = core.table.mpqs.held(slot.0);
+    let context = core.contexts.get(slot);
+    let rule = context.matching.header.as_ref()?;
+    if rule.is_header(frame) || core.table.has_header(slot, key) {
+        return Some(false);
+    }
+    // The other half is left for headers.
+    let fits = rule.early == Early::Wait && held < context.share.soft_limit / 2;
+    core.table.may_wait(slot, key, fits).then_some(true)
 }
 
 /// The context to whose message a packet belongs. This is a replaced context if the message began there and has not ended.

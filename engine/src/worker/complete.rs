@@ -6,6 +6,7 @@ use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_nic::Frame;
 
+use crate::context::header_rule::HEADER_TIMEOUT;
 use crate::context::{Context, Matching};
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
@@ -119,12 +120,33 @@ impl Core {
         }
         for _ in 0..self.table.examine_count(now) {
             let contexts = &self.contexts.list;
-            let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout.map(nanoseconds);
-            let Some(mpq) = self.table.next_expired(nanoseconds(now), timeout) else { continue };
-            if let Some(binding) = self.table.mpqs.context(mpq) {
-                self.emit_end(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+            let timeout = |slot: Slot| {
+                let context = contexts[slot.0 as usize].as_ref()?;
+                let for_header = context.matching.header.as_ref().map(|_| HEADER_TIMEOUT);
+                context.message_timeout.or(for_header).map(nanoseconds)
+            };
+            if let Some(mpq) = self.table.next_expired(nanoseconds(now), timeout) {
+                self.expire(mpq);
             }
-            self.table.expire(mpq);
+        }
+    }
+
+    /// Ends a message that has been idle for too long. Without a message timeout, only one that waits for its header ends.
+    fn expire(&mut self, mpq: MpqId) {
+        let owner = self.table.mpqs.context(mpq).map(|binding| binding.slot);
+        let waits = self.table.mpqs.waiting(mpq).is_some();
+        if let Some(slot) = owner {
+            if !waits && self.contexts.get(slot).message_timeout.is_none() {
+                return;
+            }
+            self.emit_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+        }
+        let dropped = &mut self.egress.outbound.recycle;
+        let before = dropped.len();
+        self.table.expire(mpq, |packet| dropped.push(packet.frame));
+        let dropped = dropped.len() - before;
+        if let Some(slot) = owner.filter(|_| dropped > 0) {
+            self.contexts.get(slot).counts.add(Counter::DropNoHeader, dropped as u64);
         }
     }
 

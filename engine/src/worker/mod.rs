@@ -432,7 +432,7 @@ impl Worker {
         let count = |has: fn(&Context) -> bool| contexts.list.iter().flatten().filter(|context| has(context)).count();
         let counted = [
             count(|_| true),
-            count(|context| context.message_timeout.is_some()),
+            count(|context| context.may_time_out()),
             count(|context| context.replacement.draining),
             count(|context| context.replacement.falls_back_to.is_some()),
         ];

@@ -38,12 +38,13 @@ const AMPLE: Sizes = Sizes { queues: (CONTEXTS * FLOWS) as u32, hers: 4096, dma_
 const FRAMES: [usize; 2] = [2048, 8192];
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// Causes for which an arrived frame is lost, other than handlers' requests.
-const LOSSES: [Counter; 7] = [
+const LOSSES: [Counter; 8] = [
     Counter::DropUnmatched,
     Counter::DropRemoved,
     Counter::DropShare,
     Counter::DropKilled,
     Counter::DropNoMpq,
+    Counter::DropNoHeader,
     Counter::DropVerdict,
     Counter::Passed,
 ];

@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
-pub use spin_abi::control::{Bill, Checks, Engine, Full, Isolation, Placement, RunInfo};
+pub use spin_abi::control::{Bill, Checks, Early, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{
     ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo, UserInfo, Users,
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Abi, Checks, Compat, Full, HandlerNames, Isolation, Placement, parse_size};
+use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Placement, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -98,6 +98,14 @@ pub struct InstallArgs {
     /// Message key: 'flow' (the default), or byte ranges such as 'flow + payload[2:4]'.
     #[arg(long, conflicts_with = "compat")]
     pub key: Option<String>,
+    /// Rule for the packets that are headers of their messages, such as 'payload[0:4] = 0', for networks that reorder packets. Other packets
+    /// of a message run after its header [default: the first packet of a message that arrives].
+    #[arg(long, value_name = "RULE")]
+    pub header: Option<String>,
+    /// Packets that arrive before their header, with --header: 'wait' for it, or 'drop'. They wait up to the message timeout, or 1 s. At most
+    /// 64 of a message wait.
+    #[arg(long, value_name = "wait|drop", default_value_t, requires = "header")]
+    pub early: Early,
     /// Handlers of the image, by symbol or address, such as 'ph=count_ph' or 'hh=0x1d000000,ph=work' [default: those that
     /// the image declares: header_handler, payload_handler, completion_handler, or what its init_handlers names].
     #[arg(long, value_name = "hh=NAME,ph=NAME,th=NAME")]

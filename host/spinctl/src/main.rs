@@ -210,6 +210,8 @@ fn request(args: &InstallArgs) -> Install {
         rules: args.rule.clone(),
         eom: args.eom.clone(),
         key: args.key.clone().or_else(|| (args.compat == Compat::Fpspin).then(|| Compat::Fpspin.to_string())),
+        header: args.header.clone(),
+        early: args.early,
         handlers: args.handlers.clone(),
         host_mem: args.host_mem,
         handler_mem: args.handler_mem,

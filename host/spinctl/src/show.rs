@@ -43,7 +43,9 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
         }
         let (handlers, rules) = (handlers(context.handlers), context.rules.join(" or "));
         writeln!(out, "{id:>4}  {:<16} {uid:>6}  {handlers:<9} {rules}", context.name)?;
-        writeln!(out, "{:46}end of message: {}; key: {}", "", context.eom, context.key)?;
+        let header = context.header.as_ref().map(|(rule, early)| format!("header: {rule}, early packets: {early}; "));
+        let header = header.unwrap_or_default();
+        writeln!(out, "{:46}{header}end of message: {}; key: {}", "", context.eom, context.key)?;
         writeln!(out, "{:46}{}", "", how(&context.run))?;
         if let Some(why) = &context.interpreted {
             writeln!(out, "{:46}interpreted: {why}", "")?;
@@ -153,6 +155,7 @@ pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io:
 fn guarantees(out: &mut impl Write, all: &Guarantees) -> io::Result<()> {
     let rows = [
         ("header first", all.header_first),
+        ("delivered in order", all.in_order_delivery),
         ("in order", all.in_order),
         ("reliable", all.reliable),
         ("unmatched to kernel", all.unmatched_to_kernel),

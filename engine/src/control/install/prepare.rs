@@ -13,6 +13,7 @@ use spin_shm::Region;
 
 use super::abi_check;
 use crate::context::event_ring::EventRing;
+use crate::context::header_rule::HeaderRule;
 use crate::context::image_error::ImageError;
 use crate::context::loader::Loader;
 use crate::context::{Interpreted, Program};
@@ -62,6 +63,7 @@ impl Prepared {
         check_texts(&install)?;
         let (match_spec, narrowed) = granted_match(&install.rules, install.eom.as_deref(), grant)?;
         let key = key(&install, loader.compat)?;
+        let header = install.header.as_deref().map(|text| HeaderRule::parse(text, install.early)).transpose()?;
         let run = run_info(&install, limits, loader)?;
         let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
         if loader.machine.clusters > known {
@@ -70,7 +72,7 @@ impl Prepared {
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
-        match_spec.check_handlers(&entries.handlers)?;
+        match_spec.check_handlers(&entries.handlers, header.is_some())?;
         let memory = context_memory(&install, run.hpus, &image.image, &entries, &loader.machine)?;
         let mut charges = vec![charge_image(loader, uid, &image, file)?, charge_memory(loader, uid, &memory)?];
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
@@ -103,6 +105,7 @@ impl Prepared {
             memory,
             match_spec,
             key,
+            header,
             host,
             event_ring,
             run,
@@ -140,7 +143,9 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
         return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
     }
-    check_length(install.rules.iter().chain(&install.eom).chain(&install.key).map(String::as_str))
+    check_length(
+        install.rules.iter().chain(&install.eom).chain(&install.key).chain(&install.header).map(String::as_str),
+    )
 }
 
 /// The handlers that the application or the image named.
