@@ -1,6 +1,7 @@
 //! Ports that contexts of ordinary users take, and the sockets that hold them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -46,6 +47,16 @@ pub enum PortError {
         /// The user of the socket.
         owner: u32,
     },
+    /// The user's contexts, or those of all users, have the maximum number of ports.
+    #[error("{port} is one more than the {most} ports that contexts of {of} may have (ulimit -n of spind bounds them)")]
+    TooMany {
+        /// The port.
+        port: Port,
+        /// Maximum number.
+        most: usize,
+        /// Whose contexts.
+        of: &'static str,
+    },
     /// The system refuses to hold it.
     #[error("{port} cannot be held: {source}")]
     System {
@@ -74,15 +85,25 @@ struct Holder {
     _socket: Option<OwnedFd>,
 }
 
+/// Ports that are held.
+#[derive(Default)]
+struct Held {
+    ports: HashMap<(u8, u16), Holder>,
+    /// Number of ports of each user who has some.
+    users: HashMap<u32, usize>,
+}
+
 /// The ports that contexts have.
 pub struct Ports {
-    held: Mutex<HashMap<(u8, u16), Holder>>,
+    held: Mutex<Held>,
     sockets: Arc<dyn HoldPort>,
+    /// Maximum number of ports of all users. A user may have half of them.
+    most: usize,
 }
 
 impl fmt::Debug for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ports({})", self.lock().len())
+        write!(f, "Ports({})", self.lock().ports.len())
     }
 }
 
@@ -91,10 +112,10 @@ fn key(port: Port) -> (u8, u16) {
 }
 
 impl Ports {
-    /// No port is taken. `sockets` holds those that will be.
+    /// No port is taken. `sockets` holds those that will be, at most `most`.
     #[must_use]
-    pub fn new(sockets: Arc<dyn HoldPort>) -> Self {
-        Self { held: Mutex::default(), sockets }
+    pub fn new(sockets: Arc<dyn HoldPort>, most: usize) -> Self {
+        Self { held: Mutex::default(), sockets, most }
     }
 
     /// Takes ports for a context of a user. Contexts of one user may share a port.
@@ -113,28 +134,50 @@ impl Ports {
 
     fn take(&self, uid: u32, port: Port) -> Result<(), PortError> {
         let mut held = self.lock();
-        match held.get_mut(&key(port)) {
+        match held.ports.get_mut(&key(port)) {
             Some(holder) if holder.uid == uid => holder.leases += 1,
             Some(holder) => return Err(PortError::Context { port, owner: holder.uid }),
             None => {
+                self.check_count(&held, uid, port)?;
                 let _socket = self.sockets.hold(port, uid)?;
-                held.insert(key(port), Holder { uid, leases: 1, _socket });
+                held.ports.insert(key(port), Holder { uid, leases: 1, _socket });
+                *held.users.entry(uid).or_default() += 1;
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that a user's contexts may have one more port.
+    fn check_count(&self, held: &Held, uid: u32, port: Port) -> Result<(), PortError> {
+        let (all, each) = (self.most, self.most / 2);
+        if held.ports.len() >= all {
+            return Err(PortError::TooMany { port, most: all, of: "all users" });
+        }
+        if held.users.get(&uid).is_some_and(|&own| own >= each) {
+            return Err(PortError::TooMany { port, most: each, of: "one user" });
         }
         Ok(())
     }
 
     fn free(&self, port: Port) {
         let mut held = self.lock();
-        let Some(holder) = held.get_mut(&key(port)) else { return };
+        let Some(holder) = held.ports.get_mut(&key(port)) else { return };
         holder.leases -= 1;
-        if holder.leases == 0 {
-            held.remove(&key(port));
+        if holder.leases > 0 {
+            return;
+        }
+        let uid = holder.uid;
+        held.ports.remove(&key(port));
+        if let Entry::Occupied(mut own) = held.users.entry(uid) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(u8, u16), Holder>> {
-        // The map is consistent after every step, even if a thread panics.
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // The maps are consistent after every step, even if a thread panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,14 +219,14 @@ mod tests {
 
     #[test]
     fn a_port_is_one_users_until_the_last_lease_ends() {
-        let ports = Arc::new(Ports::new(Arc::new(Sockets)));
+        let ports = Arc::new(Ports::new(Arc::new(Sockets), 100));
         let first = ports.lease(1, [udp(8), udp(9)]).expect("free");
         let second = ports.lease(1, [udp(9)]).expect("the user's own");
         let refused = || ports.lease(2, [udp(10), udp(9)]).expect_err("taken").to_string();
         assert_eq!(refused(), "UDP port 9 is taken by a context of user 1");
         drop(first);
         refused();
-        assert_eq!(ports.lock().len(), 1, "a refused lease keeps nothing");
+        assert_eq!(ports.lock().ports.len(), 1, "a refused lease keeps nothing");
         drop(second);
         let other = ports.lease(2, [udp(9)]).expect("free again");
         let tcp = Port { transport: Transport::Tcp, number: 9 };
@@ -191,6 +234,19 @@ mod tests {
         let refused = ports.lease(1, [udp(11), udp(7)]).expect_err("a socket has it").to_string();
         assert_eq!(refused, "UDP port 7 is in use by a socket of user 3");
         drop(other);
-        assert!(ports.lock().is_empty());
+        assert!(ports.lock().ports.is_empty() && ports.lock().users.is_empty());
+    }
+
+    #[test]
+    fn a_user_has_at_most_half_of_all_ports() {
+        let ports = Arc::new(Ports::new(Arc::new(Sockets), 4));
+        let range = |first: u16, count| (first..first + count).map(udp);
+        let refused = ports.lease(1, range(10, 3)).expect_err("three of four").to_string();
+        assert!(refused.starts_with("UDP port 12 is one more than the 2 ports that contexts of one user"), "{refused}");
+        let users = [1, 2].map(|uid| ports.lease(uid, range(10 * uid as u16, 2)).expect("half for each"));
+        let refused = ports.lease(3, range(30, 1)).expect_err("five of four").to_string();
+        assert!(refused.contains("the 4 ports that contexts of all users"), "{refused}");
+        drop(users);
+        ports.lease(3, range(30, 1)).expect("there is room again");
     }
 }

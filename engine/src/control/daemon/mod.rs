@@ -3,6 +3,7 @@
 //! * `error`: errors that stop spind.
 //! * `nics`: opens the NIC; `threads`: starts the engine's threads.
 
+pub mod descriptors;
 mod error;
 mod nics;
 mod threads;
@@ -13,10 +14,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
+
+use descriptors::Descriptors;
 
 use crate::context::loader::Loader;
 use crate::control::audit::AuditLines;
@@ -81,7 +83,8 @@ impl Daemon {
             // Before the control socket: its path needs privileges too, and its error would say less.
             return Err(NicError::Privileges { action: "serve an interface" }.into());
         }
-        raise_descriptors();
+        let descriptors = Descriptors::raise();
+        let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
         let privileged = privileged(config)?;
         let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
         let loader = Arc::new(loader.with_ledger(Arc::new(ledger(&config.limits))));
@@ -96,7 +99,11 @@ impl Daemon {
             (Some((loader, account)), Nic::Interface(name)) => {
                 hand_over(&loader, &mut server, filter.as_deref())?;
                 privileges::become_user(&account).map_err(DaemonError::Privileges)?;
-                Host::Interface { name: name.clone(), ports: Arc::new(Ports::new(loader.clone())), loader }
+                Host::Interface {
+                    name: name.clone(),
+                    ports: Arc::new(Ports::new(loader.clone(), descriptors.ports())),
+                    loader,
+                }
             }
             _ => Host::Absent,
         };
@@ -278,14 +285,6 @@ fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&F
         filter.delegate(loader.clone());
     }
     Ok(())
-}
-
-/// Raises the limit of open files as far as allowed: the memory of a context takes several descriptors.
-fn raise_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!("the limit of open files stays: {error}");
-    }
 }
 
 /// Answers a request for one thread's part of a context.

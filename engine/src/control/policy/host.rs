@@ -67,7 +67,7 @@ mod tests {
 
     fn host(name: &str) -> Host {
         let loader = Arc::new(LoaderProcess::on_thread());
-        Host::Interface { name: name.to_owned(), ports: Arc::new(Ports::new(loader.clone())), loader }
+        Host::Interface { name: name.to_owned(), ports: Arc::new(Ports::new(loader.clone(), 100)), loader }
     }
 
     #[test]

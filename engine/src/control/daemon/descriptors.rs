@@ -1,0 +1,57 @@
+//! Open files that spind may have, and what contexts and ports may take of them. Users then leave enough for others' requests.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::settings::Limits;
+
+/// Descriptors of a context: its memory, host memory, event ring, image, and those that its connection needs.
+const PER_CONTEXT: usize = 6;
+/// Descriptors that are left to everything else.
+const OTHERS: usize = 256;
+
+/// The open files that the system allows this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors(usize);
+
+impl Descriptors {
+    /// Raises the limit as far as allowed, and returns it.
+    pub fn raise() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        if let Err(error) = &raised {
+            tracing::debug!("the limit of open files stays: {error}");
+        }
+        let allowed = if raised.is_ok() { limit.maximum } else { limit.current };
+        Self(allowed.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
+    }
+
+    /// The limits, with no more contexts than there are descriptors for.
+    pub fn fit(self, limits: Limits) -> Limits {
+        let contexts = (self.0.saturating_sub(OTHERS) / PER_CONTEXT).max(1);
+        if contexts < limits.contexts {
+            tracing::info!("at most {contexts} contexts: {} files may be open (ulimit -n)", self.0);
+        }
+        Limits { contexts: contexts.min(limits.contexts), ..limits }
+    }
+
+    /// Ports that contexts of all users may hold: each is a socket.
+    pub const fn ports(self) -> usize {
+        self.0 / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Descriptors;
+    use crate::settings::Limits;
+
+    #[test]
+    fn contexts_and_ports_leave_descriptors_to_others() {
+        let fit = |files: usize, contexts| Descriptors(files).fit(Limits { contexts, ..Limits::default() }).contexts;
+        assert_eq!([fit(usize::MAX, 1024), fit(1024, 1024), fit(1024, 64), fit(10, 64)], [1024, 128, 64, 1]);
+        // All contexts of a user with most ports take less than half.
+        let files = 20_000;
+        let of_user = fit(files, 1024) / 2 * super::PER_CONTEXT + Descriptors(files).ports() / 2;
+        assert!(of_user < files / 2, "{of_user}");
+    }
+}
