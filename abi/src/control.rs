@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+use crate::counter_values::Counters;
 use crate::counters::Counter;
 use crate::fault::Fault;
 use crate::handler_names::HandlerNames;
@@ -596,7 +597,7 @@ pub struct ContextInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpreted: Option<String>,
     /// Non-zero counters by name.
-    pub counters: Vec<(String, u64)>,
+    pub counters: Counters,
     /// Latest faults, oldest first.
     pub faults: Vec<FaultInfo>,
 }
@@ -622,14 +623,14 @@ impl ContextInfo {
             hidden: true,
             uid: self.uid,
             run: RunInfo { weight: self.run.weight, ..RunInfo::default() },
-            counters: self.counters.iter().filter(|(name, _)| is_shown(name)).cloned().collect(),
+            counters: self.counters.iter().filter(|(name, _)| is_shown(name)).collect(),
             ..Self::default()
         }
     }
 
     /// Adds the counters and faults that another thread has of this context.
     pub fn merge(&mut self, other: Self) {
-        crate::counters::add_named(&mut self.counters, other.counters);
+        self.counters.add(&other.counters);
         self.faults.extend(other.faults);
     }
 }
@@ -826,12 +827,12 @@ pub struct Stats {
     /// Description of the NIC: interface, mode, queues.
     pub nic: String,
     /// Counters of the whole engine, zeros included.
-    pub engine: Vec<(String, u64)>,
+    pub engine: Counters,
     /// Counters of the engine by thread.
     #[serde(default)]
     pub threads: Vec<ThreadInfo>,
     /// Counters of the NIC backend, including frames that the kernel passed and dropped.
-    pub nic_counters: Vec<(String, u64)>,
+    pub nic_counters: Counters,
     /// Latencies of packets and handlers: `total`, `queueing`, `handler`.
     #[serde(default)]
     pub latencies: Vec<LatencyInfo>,
@@ -846,7 +847,7 @@ pub struct ThreadInfo {
     /// First and last cluster of the thread.
     pub clusters: (u32, u32),
     /// Counters of the thread, zeros included.
-    pub counters: Vec<(String, u64)>,
+    pub counters: Counters,
 }
 
 /// Distribution of a latency since the start, over all threads, in nanoseconds.

@@ -1,8 +1,5 @@
 //! Counters. Each cause of a drop has its own counter, so every unprocessed packet is found under its cause.
 
-use alloc::string::String;
-use alloc::vec::Vec;
-
 macro_rules! counters {
     ($($variant:ident $name:literal $meaning:literal)*) => {
         /// A counter. Its discriminant is the index of its value in an array of [`Counter::COUNT`] words.
@@ -82,6 +79,10 @@ counters! {
     BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
 }
 
+/// Counters that the engine alone has: what they count belongs to no context.
+pub const ENGINE_ONLY: [Counter; 5] =
+    [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
+
 /// Meanings of NIC counters by name, for AF_XDP, captures and memory pairs.
 const NIC: [(&str, &str); 22] = [
     ("passed_kernel", "frames that matched no rule, left to the kernel"),
@@ -117,28 +118,9 @@ pub fn nic_meaning(name: &str) -> Option<&'static str> {
     NIC.iter().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
-/// Adds counter values to the sums of the same names, and appends counters that are not yet in `sums`.
-pub fn add_named(sums: &mut Vec<(String, u64)>, counters: impl IntoIterator<Item = (String, u64)>) {
-    for (name, value) in counters {
-        match sums.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, sum)) => *sum += value,
-            None => sums.push((name, value)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Counter, add_named};
-    use alloc::string::ToString;
-    use alloc::vec;
-
-    #[test]
-    fn counters_add_up_by_name() {
-        let mut sums = vec![("a".to_string(), 1), ("b".to_string(), 2)];
-        add_named(&mut sums, vec![("b".to_string(), 5), ("c".to_string(), 7)]);
-        assert_eq!(sums, [("a".to_string(), 1), ("b".to_string(), 7), ("c".to_string(), 7)]);
-    }
+    use super::Counter;
 
     #[test]
     fn indices_follow_the_list() {

@@ -10,6 +10,7 @@
 //! * [`verdict`]: the effect of a handler's return value.
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
+//! * [`counter_values`]: values of counters by name.
 //! * [`units`]: sizes in bytes as people write them.
 //! * [`handler_names`]: names of handlers, for images that do not declare their handlers.
 //! * [`printable`]: text from others, for logs and terminals.
@@ -21,6 +22,7 @@ extern crate alloc;
 
 pub mod command;
 pub mod control;
+pub mod counter_values;
 pub mod counters;
 pub mod events;
 pub mod fault;

@@ -438,11 +438,11 @@ fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
     let requests: Vec<_> = (0..60).map(|flow| udp_from(1000 + flow, 9999, b"hello")).collect();
     assert_eq!(lab.exchange(&requests).len(), 60, "a burst of new messages finds queues");
     assert_eq!(lab.total(Counter::DropNoMpq), 0);
-    let evicted = lab.info(greedy).counters.into_iter().find(|(name, _)| name == "messages_evicted");
+    let evicted = lab.count(greedy, Counter::MessagesEvicted);
     // The number of messages of the burst that are open at once. Those on the fast path end one by one; queued ones are open
     // together.
     let open = if kind == Kind::Check { 60 } else { 1 };
-    assert_eq!(evicted, Some(("messages_evicted".into(), open)));
+    assert_eq!(evicted, open);
     // The longest unused messages were evicted. The latest continues as the message it was, without a new header.
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1255, 1, b"123456")]);
@@ -499,9 +499,6 @@ fn messages_that_wait_too_long_end(kind: Kind) {
     };
     let (patient, _) = lab.install_with("three_handlers", open(1, None));
     let (hasty, _) = lab.install_with("three_handlers", open(2, Some(1000)));
-    let named = |lab: &Lab, id, name: &str| {
-        lab.info(id).counters.into_iter().find(|(known, _)| known == name).map_or(0, |(_, value)| value)
-    };
     // Polls without a packet, enough to examine every queue.
     let idle = |lab: &mut Lab| (0..64).for_each(|_| drop(lab.exchange(&[])));
     for flow in 0..100 {
@@ -510,17 +507,17 @@ fn messages_that_wait_too_long_end(kind: Kind) {
     lab.now = Duration::from_micros(900);
     lab.exchange(&[udp_from(1000, 2, b"0-----")]);
     idle(&mut lab);
-    assert_eq!(named(&lab, hasty, "messages_timed_out"), 0);
+    assert_eq!(lab.count(hasty, Counter::MessagesTimedOut), 0);
     lab.now = Duration::from_micros(1100);
     idle(&mut lab);
-    assert_eq!(named(&lab, hasty, "messages_timed_out"), 99, "all but the one with a packet 200 us ago");
+    assert_eq!(lab.count(hasty, Counter::MessagesTimedOut), 99, "all but the one with a packet 200 us ago");
     assert_eq!(lab.events(hasty), [What::TimedOut; 99]);
-    assert_eq!((named(&lab, patient, "messages_timed_out"), lab.total(Counter::CompletionRuns)), (0, 0));
+    assert_eq!((lab.count(patient, Counter::MessagesTimedOut), lab.total(Counter::CompletionRuns)), (0, 0));
     // Its next packet begins another message. The message that continued ends normally.
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1000, 2, b"1-----"), udp_from(1001, 2, b"1-----")]);
     assert_eq!(lab.total(Counter::HeaderRuns) - headers, 1);
-    assert_eq!((named(&lab, hasty, "messages"), lab.total(Counter::CompletionRuns)), (2, 2));
+    assert_eq!((lab.count(hasty, Counter::Messages), lab.total(Counter::CompletionRuns)), (2, 2));
     // The queues are free again: 256 less the 100 of the patient context.
     for flow in 0..156 {
         lab.exchange(&[udp_from(3000 + flow, 2, b"0-----")]);

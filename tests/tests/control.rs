@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libspin::{Client, Install, What};
+use libspin::{Client, Counter, Install, What};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::{Spind, image, udp};
@@ -64,7 +64,7 @@ fn an_image_is_linked_for_a_map_of_its_own() {
     assert_eq!(answers(&mut client, 1), 0);
     let context = &client.contexts().unwrap()[0];
     assert_eq!(context.faults, [], "its last byte is there");
-    assert!(context.counters.contains(&("payload_runs".into(), 1)), "{:?}", context.counters);
+    assert_eq!(context.counters.get(Counter::PayloadRuns), 1, "{:?}", context.counters);
 
     let other = Spind::start(&["--nic", "loopback"]);
     let refused = Client::connect(other.socket()).unwrap().install(&any, &image).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! As many contexts as spind may have.
 
 use etherparse::PacketBuilder;
-use libspin::{Client, Install};
+use libspin::{Client, Counter, Install};
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::Spind;
 
@@ -42,10 +42,8 @@ fn all_contexts_answer_and_leave_nothing() {
     let answers = read_all(&client.replay(&write_all(&packets)).expect("loopback replays")).expect("a capture");
     assert_eq!(answers.len(), usize::from(CONTEXTS), "one answer of each context");
     let stats = client.stats().expect("statistics");
-    let runs =
-        |counters: &[(String, u64)]| counters.iter().find(|(name, _)| name == "payload_runs").map(|(_, runs)| *runs);
-    let runs: Vec<_> = stats.contexts.iter().map(|context| runs(&context.counters)).collect();
-    assert_eq!(runs, vec![Some(1); CONTEXTS.into()]);
+    let runs: Vec<_> = stats.contexts.iter().map(|context| context.counters.get(Counter::PayloadRuns)).collect();
+    assert_eq!(runs, vec![1; CONTEXTS.into()]);
     for id in ids {
         client.remove(id).expect("its own");
     }

@@ -50,7 +50,7 @@ fn flood(socket: &PacketSocket, frames: &[Vec<u8>], count: u32, rate: u32) -> (u
 fn count(client: &mut Client, context: u32, counter: &str) -> u64 {
     let contexts = client.stats().expect("statistics").contexts;
     let info = contexts.into_iter().find(|info| info.context == context).expect("installed");
-    info.counters.into_iter().find(|(name, _)| name == counter).map_or(0, |(_, count)| count)
+    info.counters.named(counter).unwrap_or(0)
 }
 
 /// Waits until a counter stays as it is, and returns it.

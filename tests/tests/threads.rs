@@ -132,7 +132,7 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     let counters = client.stats().expect("statistics").engine;
     for counter in ["header_runs", "payload_runs", "completion_runs", "messages", "released"] {
-        assert!(counters.contains(&(counter.to_owned(), DATAGRAMS as u64)), "{counter} in {counters:?}");
+        assert_eq!(counters.named(counter), Some(DATAGRAMS as u64), "{counter} in {counters:?}");
     }
     spind.ctl_ok(&["rm", "three"]);
     assert_eq!(client.contexts().expect("a list"), [], "no thread has the context any more");
@@ -154,10 +154,7 @@ fn a_thread_without_packets_helps_one_that_has_many() {
     let image = image.to_str().expect("temporary paths are UTF-8");
     spind.ctl_ok(&["install", image, "--rule", &rule, "--key", "payload[4:4]"]);
     let mut client = Client::connect(spind.socket()).expect("spind listens");
-    let mut count = |counter: &str| {
-        let counters = client.stats().expect("statistics").engine;
-        counters.into_iter().find(|(name, _)| name == counter).map_or(0, |(_, value)| value)
-    };
+    let mut count = |counter: &str| client.stats().expect("statistics").engine.named(counter).unwrap_or(0);
     let (mut sent, deadline) = (0_u32, Instant::now() + ACTION_TIMEOUT);
     let socket = within(&link.far, || UdpSocket::bind((FAR, 0)).expect("a free port"));
     while count("overflowed") == 0 {

@@ -309,9 +309,7 @@ fn processor_time() -> Duration {
 
 /// Returns the handler runs of each tenant so far.
 fn runs(engine: &Worker) -> Vec<u64> {
-    let name = Counter::PayloadRuns.name();
-    let of = |counters: Vec<(String, u64)>| counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, n)| n);
-    engine.context_infos().into_iter().map(|info| of(info.counters)).collect()
+    engine.context_infos().into_iter().map(|info| info.counters.get(Counter::PayloadRuns)).collect()
 }
 
 /// Makes a datagram whose handler's loop runs `rounds` iterations.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
+use spin_abi::counter_values::Counters;
 
 use crate::control::server::{Answer, Responder};
 use crate::cores::{Poller, WorkerGroup};
@@ -121,12 +122,11 @@ fn seen_by(user: User, contexts: &[ContextInfo]) -> Vec<ContextInfo> {
 
 fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>) -> Stats {
     let mut statistics = Statistics::default();
-    let mut nic_counters: Vec<(String, u64)> = Vec::new();
+    let mut nic_counters = Counters::default();
     let mut threads = Vec::new();
     let mut add = |(part, counters): ThreadCounters| {
         statistics.merge(&part);
-        let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
-        spin_abi::counters::add_named(&mut nic_counters, named);
+        nic_counters.add(&counters.into_iter().collect());
     };
     for (clusters, part) in counted {
         let counters = part.0.counts.named().collect();
@@ -152,6 +152,7 @@ fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u3
 #[cfg(test)]
 mod tests {
     use spin_abi::control::{ContextInfo, RunInfo};
+    use spin_abi::counter_values::Counters;
 
     use super::{User, seen_by};
 
@@ -168,13 +169,13 @@ mod tests {
             host_mem: 4096,
             run: RunInfo { weight: 5, watchdog_us: 9, ..RunInfo::default() },
             interpreted: Some("code".into()),
-            counters: vec![("payload_runs".into(), 2), ("drop_share".into(), 1)],
+            counters: Counters::from_iter([("payload_runs", 2), ("drop_share", 1)]),
             ..ContextInfo::default()
         };
         let seen = |user: u32| seen_by(User(user), std::slice::from_ref(&context)).remove(0);
         assert_eq!(seen(0), context);
         assert_eq!(seen(7), ContextInfo { own: true, ..context.clone() });
-        let (run, counters) = (RunInfo { weight: 5, ..RunInfo::default() }, vec![("drop_share".into(), 1)]);
+        let (run, counters) = (RunInfo { weight: 5, ..RunInfo::default() }, Counters::from_iter([("drop_share", 1)]));
         let shown = ContextInfo { context: 3, uid: 7, hidden: true, run, counters, ..ContextInfo::default() };
         assert_eq!(seen(8), shown);
         let roots = ContextInfo { uid: 0, ..context.clone() };

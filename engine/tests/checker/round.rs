@@ -258,9 +258,7 @@ impl Half {
         let mut exact = [0; 4];
         for (context, id) in self.ids.iter().enumerate().filter(|(context, _)| Some(*context) != removed) {
             let info = infos.iter().find(|info| info.context == *id).expect("installed");
-            let count = |counter: Counter| {
-                info.counters.iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| *value)
-            };
+            let count = |counter: Counter| info.counters.get(counter);
             if inside.judge.verify(context, &count, self.engine.queues_held(*id)) {
                 let Policy { header, completion, verdicts, .. } = self.policies[context];
                 let kinds = [header, completion, !header && !completion, verdicts];

@@ -281,8 +281,7 @@ impl Lab {
     }
 
     pub fn count(&self, id: u32, counter: Counter) -> u64 {
-        let counters = self.info(id).counters;
-        counters.into_iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| value)
+        self.info(id).counters.get(counter)
     }
 
     /// The events of a context's application.

@@ -414,7 +414,7 @@ impl Simulation {
         let Part::Worker(engine) = &*thread.part.borrow() else { return 0 };
         let id = self.contexts[context].0;
         let info = engine.context_infos().into_iter().find(|info| info.context == id).expect("installed");
-        info.counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value)
+        info.counters.get(of)
     }
 
     /// Nanoseconds that a context was charged for reception.

@@ -117,8 +117,7 @@ impl Two {
     /// A context's counter on an engine.
     pub fn count(&self, at: usize, id: u32, counter: Counter) -> u64 {
         let info = self.engines[at].context_infos().into_iter().find(|info| info.context == id).expect("installed");
-        let name = counter.name();
-        info.counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value)
+        info.counters.get(counter)
     }
 
     pub fn total(&self, counter: Counter) -> [u64; 2] {

@@ -21,13 +21,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+pub use spin_abi::command::Direction;
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Bill, Checks, Early, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{
-    ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo, UserInfo, Users,
+    ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, PRESSURE, Replayed, SourceLine, Stats, ThreadInfo,
+    UserInfo, Users,
 };
 use spin_abi::control::{Reply, Request};
-pub use spin_abi::counters::{Counter, nic_meaning};
+pub use spin_abi::counter_values::Counters;
+pub use spin_abi::counters::{Counter, ENGINE_ONLY, nic_meaning};
 pub use spin_abi::events::{Event, What};
 pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use libspin::{
-    Abi, Bill, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, UserInfo, Users,
-    nic_meaning,
+    Abi, Bill, Capabilities, ContextInfo, Counter, Counters, Guarantees, LatencyInfo, Replayed, RunInfo, Stats,
+    UserInfo, Users, nic_meaning,
 };
 use serde::Serialize;
 
@@ -199,11 +199,11 @@ fn handlers(present: [bool; 3]) -> String {
 
 fn counters(
     out: &mut impl Write,
-    counters: &[(String, u64)],
+    counters: &Counters,
     meaning: impl Fn(&str) -> Option<&'static str>,
 ) -> io::Result<()> {
     // An idle daemon shows what it counts.
-    let idle = counters.iter().all(|(_, value)| *value == 0);
+    let idle = counters.iter().all(|(_, value)| value == 0);
     for (name, value) in counters.iter().filter(|(_, value)| idle || *value > 0) {
         match meaning(name) {
             Some(meaning) => writeln!(out, "  {name:<24} {value:>16}  {meaning}")?,
@@ -228,7 +228,7 @@ fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::{bytes, capabilities, contexts, stats};
-    use libspin::{ContextInfo, FaultInfo, RunInfo, SourceLine, Stats};
+    use libspin::{ContextInfo, Counters, FaultInfo, RunInfo, SourceLine, Stats};
 
     #[test]
     fn sizes_are_shown_in_whole_units() {
@@ -250,7 +250,7 @@ mod tests {
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",
         "fault": {"cause": "load-access", "pc": 4096, "address": 0}}"#;
 
-    fn context(counters: Vec<(String, u64)>, faults: Vec<FaultInfo>) -> ContextInfo {
+    fn context(counters: Counters, faults: Vec<FaultInfo>) -> ContextInfo {
         ContextInfo { context: 1, handlers: [true; 3], counters, faults, ..ContextInfo::default() }
     }
 
@@ -261,13 +261,13 @@ mod tests {
     }
 
     fn shown(fault: FaultInfo) -> String {
-        stats_of(context(Vec::new(), vec![fault]), false)
+        stats_of(context(Counters::default(), vec![fault]), false)
     }
 
     #[test]
     fn counters_are_explained_when_asked_for() {
         // Includes a counter that this spinctl does not know.
-        let counters = vec![("faults".to_owned(), 3), ("faulty".to_owned(), 4), ("messages".to_owned(), 0)];
+        let counters = Counters::from_iter([("faults", 3), ("faulty", 4), ("messages", 0)]);
         let told = |explain| stats_of(context(counters.clone(), Vec::new()), explain);
         let lines: Vec<_> = told(true).lines().map(|line| line.trim().to_owned()).collect();
         assert!(lines.iter().any(|line| line.starts_with("faults") && line.ends_with("3  handlers ended by a fault")));
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn contexts_of_others_are_shown_without_texts() {
-        let counters = vec![("drop_share".to_owned(), 4)];
+        let counters = Counters::from_iter([("drop_share", 4)]);
         let run = RunInfo { weight: 3, ..RunInfo::default() };
         let hidden = ContextInfo { context: 7, uid: 1000, hidden: true, run, counters, ..ContextInfo::default() };
         let mut out = Vec::new();
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn an_idle_daemon_lists_its_counters() {
-        let idle = vec![("rx_packets".to_owned(), 0), ("matched".to_owned(), 0)];
+        let idle = Counters::from_iter([("rx_packets", 0), ("matched", 0)]);
         let told = stats_of(context(idle, Vec::new()), false);
         assert!(told.contains("rx_packets") && told.contains("matched"), "{told}");
     }

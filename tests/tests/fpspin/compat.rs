@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use libspin::{Abi, Client, Error, Install};
+use libspin::{Abi, Client, Counter, Error, Install};
 
 use super::{exchange, handlers, spind, udp};
 
@@ -15,8 +15,7 @@ fn message(host: u8, id: [u8; 4]) -> Vec<u8> {
 /// Returns the queues that handlers saw for unfinished messages of two senders, and the number of messages.
 fn queues(client: &mut Client, frames: &[Vec<u8>]) -> (Vec<u8>, usize) {
     let told = exchange(client, frames).iter().map(|sent| sent[42]).collect();
-    let counted = client.stats().expect("statistics").contexts[0].counters.clone();
-    let messages = counted.iter().find(|(name, _)| name == "messages").map_or(0, |(_, count)| *count);
+    let messages = client.stats().expect("statistics").contexts[0].counters.get(Counter::Messages);
     (told, usize::try_from(messages).expect("few"))
 }
 

@@ -43,7 +43,7 @@ impl Run {
     }
 
     fn count(&mut self, name: &str) -> u64 {
-        self.info().counters.into_iter().find(|(counter, _)| counter == name).map_or(0, |(_, count)| count)
+        self.info().counters.named(name).unwrap_or(0)
     }
 
     fn host_word(&self, at: u32) -> u64 {

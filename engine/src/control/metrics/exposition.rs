@@ -5,11 +5,7 @@
 use std::fmt::{Display, Write};
 
 use spin_abi::control::{ContextInfo, LatencyInfo, Stats, ThreadInfo};
-use spin_abi::counters::{Counter, nic_meaning};
-
-/// Counters without a value per context.
-const ENGINES: [Counter; 5] =
-    [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
+use spin_abi::counters::{Counter, ENGINE_ONLY, nic_meaning};
 
 /// All values of [`Stats`].
 pub fn text(stats: &Stats) -> String {
@@ -19,7 +15,7 @@ pub fn text(stats: &Stats) -> String {
     text.family("spind_contexts", "gauge", "execution contexts installed");
     text.sample("spind_contexts", &[], stats.contexts.len());
     threads(&mut text, &stats.threads);
-    for (name, value) in &stats.nic_counters {
+    for (name, value) in stats.nic_counters.iter() {
         let full = format!("spind_nic_{}_total", word(name));
         text.family(&full, "counter", nic_meaning(name).unwrap_or("counter of the NIC queues"));
         text.sample(&full, &[], value);
@@ -35,12 +31,15 @@ fn threads(text: &mut Text, threads: &[ThreadInfo]) {
         let name = format!("spind_engine_{}_total", counter.name());
         text.family(&name, "counter", counter.meaning());
         for (index, thread) in threads.iter().enumerate() {
-            let value = value(&thread.counters, counter.name()).unwrap_or(0);
             let clusters = match thread.clusters {
                 (first, last) if first == last => first.to_string(),
                 (first, last) => format!("{first}-{last}"),
             };
-            text.sample(&name, &[("thread", &index.to_string()), ("clusters", &clusters)], value);
+            text.sample(
+                &name,
+                &[("thread", &index.to_string()), ("clusters", &clusters)],
+                thread.counters.get(*counter),
+            );
         }
     }
 }
@@ -49,8 +48,8 @@ fn contexts(text: &mut Text, contexts: &[ContextInfo]) {
     for counter in Counter::ALL {
         // Show counters that are still 0, so that Prometheus sees the first count as a change.
         let samples = contexts.iter().filter_map(|context| {
-            let counted = value(&context.counters, counter.name());
-            let value = counted.or_else(|| (!ENGINES.contains(counter)).then_some(0))?;
+            let counted = context.counters.named(counter.name());
+            let value = counted.or_else(|| (!ENGINE_ONLY.contains(counter)).then_some(0))?;
             Some((context, value))
         });
         let mut samples = samples.peekable();
@@ -81,10 +80,6 @@ fn latencies(text: &mut Text, latencies: &[LatencyInfo]) {
         text.sample(&format!("{name}_sum"), &[kind], seconds(latency.sum_ns));
         text.sample(&format!("{name}_count"), &[kind], latency.count);
     }
-}
-
-fn value(counters: &[(String, u64)], name: &str) -> Option<u64> {
-    counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
 }
 
 /// Nanoseconds as seconds, with all digits.
@@ -131,6 +126,7 @@ fn escaped(value: &str) -> String {
 mod tests {
     use super::{escaped, seconds, text, word};
     use spin_abi::control::{LatencyInfo, Stats, ThreadInfo};
+    use spin_abi::counter_values::Counters;
 
     #[test]
     fn values_and_labels() {
@@ -144,7 +140,7 @@ mod tests {
 
     #[test]
     fn threads_and_histograms() {
-        let thread = |clusters, value| ThreadInfo { clusters, counters: vec![("rx_packets".into(), value)] };
+        let thread = |clusters, value| ThreadInfo { clusters, counters: Counters::from_iter([("rx_packets", value)]) };
         let total = LatencyInfo {
             name: "total".into(),
             count: 3,

@@ -46,7 +46,7 @@ impl Program {
     pub fn counter(&mut self, name: &str) -> Outcome<u64> {
         let contexts = self.spind.contexts()?;
         let own = contexts.into_iter().find(|context| context.context == self.context).ok_or("the context is gone")?;
-        Ok(own.counters.into_iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1))
+        Ok(own.counters.named(name).unwrap_or(0))
     }
 
     /// Returns the host memory, if some was requested.
