@@ -598,6 +598,10 @@ pub struct ContextInfo {
     pub interpreted: Option<String>,
     /// Non-zero counters by name.
     pub counters: Counters,
+    /// In [`Reply::Stats`], if it ran: its latencies, by the names of [`Stats::latencies`], without [`LatencyInfo::ranges`]. Percentiles
+    /// are less than an eighth too high.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latencies: Vec<LatencyInfo>,
     /// Latest faults, oldest first.
     pub faults: Vec<FaultInfo>,
 }
@@ -872,6 +876,7 @@ pub struct LatencyInfo {
     /// 99.9th percentile.
     pub p999_ns: u64,
     /// Histogram: ascending upper bounds, and the number of samples up to each bound. A bound is less than 1 % too high.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<(u64, u64)>,
 }
 

@@ -121,8 +121,7 @@ fn recording_takes_no_memory() {
     while let Some(longer) = nanoseconds.checked_mul(3) {
         let elapsed = Duration::from_nanos(nanoseconds);
         latencies.record_total(64, elapsed);
-        latencies.sample_queueing(elapsed);
-        latencies.sample_handler(elapsed);
+        latencies.sample(elapsed, elapsed);
         nanoseconds = longer;
     }
     latencies.record_total(1 << 62, Duration::MAX);

@@ -44,6 +44,8 @@ fn all_contexts_answer_and_leave_nothing() {
     let stats = client.stats().expect("statistics");
     let runs: Vec<_> = stats.contexts.iter().map(|context| context.counters.get(Counter::PayloadRuns)).collect();
     assert_eq!(runs, vec![1; CONTEXTS.into()]);
+    let measured = stats.contexts.iter().all(|context| context.latencies.first().is_some_and(|total| total.count == 1));
+    assert!(measured, "each has the latency of its packet");
     for id in ids {
         client.remove(id).expect("its own");
     }

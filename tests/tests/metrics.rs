@@ -95,14 +95,18 @@ fn parse(text: &str) -> Samples {
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').expect("a name and a type");
             assert_eq!(family, (name, None), "{line}");
-            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
             family.1 = Some(kind);
         } else {
             let end = line.find(['{', ' ']).expect("a value");
             let (name, (labels, value)) = (&line[..end], labels(&line[end..]));
             let suffix = name.strip_prefix(family.0).unwrap_or_else(|| panic!("{line} of {family:?}"));
-            let suffixes: &[&str] = if family.1 == Some("histogram") { &["_bucket", "_sum", "_count"] } else { &[""] };
+            let suffixes: &[&str] = match family.1 {
+                Some("histogram") => &["_bucket", "_sum", "_count"],
+                Some("summary") => &["", "_sum", "_count"],
+                _ => &[""],
+            };
             assert!(suffixes.contains(&suffix), "{line} of {family:?}");
             let value = value.strip_prefix(' ').and_then(|value| value.parse().ok()).expect("one number");
             assert!(samples.insert((name.to_owned(), labels), value).is_none(), "{line} twice");
@@ -161,7 +165,20 @@ fn every_line_is_well_formed_and_every_counter_is_there() {
         for (name, value) in context.counters.iter() {
             assert_eq!(sum(&format!("spind_context_{name}_total"), ("context", &id)), value as f64, "{name} of {id}");
         }
+        // The summaries of a context: those of its own latencies.
+        for latency in &context.latencies {
+            let of = |quantile: Option<&str>| {
+                let labels = [("context", id.as_str()), ("name", &context.name), ("kind", &latency.name)];
+                let labels = labels.into_iter().chain(quantile.map(|quantile| ("quantile", quantile)));
+                labels.map(|(label, value)| (label.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+            };
+            assert_eq!(samples[&("spind_context_latency_seconds_count".into(), of(None))], latency.count as f64);
+            let p99 = samples[&("spind_context_latency_seconds".into(), of(Some("0.99")))];
+            assert!((p99 * 1e9 - latency.p99_ns as f64).abs() < 0.5, "{p99} s, {} ns", latency.p99_ns);
+        }
     }
+    let measured: Vec<_> = stats.contexts.iter().map(|context| context.latencies.len()).collect();
+    assert_eq!(measured, [3, 3, 0], "those that ran have total, queueing and handler");
     assert_eq!(sum("spind_context_payload_runs_total", ("context", "3")), 0.0, "it had nothing to do");
     assert_eq!(sum("spind_context_payload_runs_total", ("name", NAME)), 3.0);
     let labels = |kind: &str, end: Option<&str>| {

@@ -290,6 +290,8 @@ impl Context {
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
+            // The control thread adds those of all threads.
+            latencies: Vec::new(),
             faults: self.log.faults.iter().cloned().collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! Counters and contexts, read from all threads for all clients together, at most once every [`READ_INTERVAL`]. A thread needs longer to
 //! report a thousand contexts than to process a thousand packets. The interval bounds the cost of clients that ask repeatedly.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,13 @@ use spin_abi::counter_values::Counters;
 use crate::control::server::{Answer, Responder};
 use crate::cores::{Poller, WorkerGroup};
 use crate::install::{InstallError, User};
+use crate::telemetry::context_latency::Distributions;
 use crate::telemetry::statistics::Statistics;
 
 /// Shortest time between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
+/// Contexts whose latencies a thread copies between two polls. It copies those of a thousand in 2 ms.
+const LATENCIES_AT_A_TIME: usize = 64;
 
 /// Query of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +73,10 @@ impl StatsCache {
         }
         let (contexts, counted): (Vec<_>, Vec<_>) =
             snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
-        let contexts = merge(contexts);
+        let mut contexts = merge(contexts);
+        if all {
+            read_latencies(group, &mut contexts);
+        }
         let stats = all.then(|| stats(group, nic, counted.into_iter().flatten()));
         for Asker { query, user, reply } in self.asking.drain(..) {
             let contexts = seen_by(user, &contexts);
@@ -106,6 +113,22 @@ fn merge(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
         }
     }
     all
+}
+
+/// Reads the latencies of contexts from all threads.
+fn read_latencies(group: &WorkerGroup, contexts: &mut [ContextInfo]) {
+    for (index, chunk) in contexts.chunks_mut(LATENCIES_AT_A_TIME).enumerate() {
+        let first = index * LATENCIES_AT_A_TIME;
+        let mut sums: HashMap<u32, Distributions> = HashMap::new();
+        for (id, part) in
+            group.all(move |engine| engine.context_latencies(first, LATENCIES_AT_A_TIME)).into_iter().flatten()
+        {
+            sums.entry(id).or_default().merge(&part);
+        }
+        for context in chunk {
+            context.latencies = sums.get(&context.context).map_or_else(Vec::new, Distributions::infos);
+        }
+    }
 }
 
 /// Contexts as a user may see them.
@@ -154,7 +177,7 @@ mod tests {
     use spin_abi::control::{ContextInfo, RunInfo};
     use spin_abi::counter_values::Counters;
 
-    use super::{User, seen_by};
+    use super::{Distributions, User, seen_by};
 
     #[test]
     fn rules_and_names_are_for_the_owner_and_root() {
@@ -170,6 +193,7 @@ mod tests {
             run: RunInfo { weight: 5, watchdog_us: 9, ..RunInfo::default() },
             interpreted: Some("code".into()),
             counters: Counters::from_iter([("payload_runs", 2), ("drop_share", 1)]),
+            latencies: Distributions::default().infos(),
             ..ContextInfo::default()
         };
         let seen = |user: u32| seen_by(User(user), std::slice::from_ref(&context)).remove(0);

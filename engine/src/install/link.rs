@@ -22,6 +22,7 @@ use crate::sched::scheduler::MOST_WEIGHT;
 use crate::sched::stall_credit::StallCredit;
 use crate::sched::weights::{ContextWeight, Part};
 use crate::settings::Limits;
+use crate::telemetry::context_latency::Distributions;
 use crate::worker::Worker;
 use crate::worker::core::Core;
 use crate::worker::runner::TaskRunner;
@@ -89,6 +90,7 @@ impl Worker {
         let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
         self.core.contexts.timeouts += u32::from(context.may_time_out());
         self.core.contexts.list[slot.0 as usize] = Some(context);
+        self.core.telemetry.by_slot.add(slot);
         self.core.contexts.set_user_weight(uid, user_weight);
         self.core.contexts.linked += 1;
         self.share_buffer();
@@ -305,6 +307,7 @@ impl Worker {
         self.core.table.release_messages(slot);
         self.core.table.mpqs.remove_backlog(slot.0);
         let gone = self.core.contexts.take(slot);
+        self.core.telemetry.by_slot.remove(slot);
         if let Some(context) = &gone {
             self.core.sched.scheduler.remove(slot.0);
             self.core.telemetry.counts.merge(&context.counts);
@@ -407,6 +410,17 @@ impl Worker {
     #[must_use]
     pub fn context_infos(&self) -> Vec<ContextInfo> {
         self.core.contexts.infos()
+    }
+
+    /// Ids and latencies of `count` contexts from the `first` one on, in the order of [`context_infos`](Self::context_infos).
+    /// Those that did not run are left out.
+    #[must_use]
+    pub fn context_latencies(&self, first: usize, count: usize) -> Vec<(u32, Box<Distributions>)> {
+        let Core { contexts, telemetry, .. } = &self.core;
+        let slots = contexts.routes.slots.iter().skip(first).take(count);
+        let recorded =
+            |&slot: &Slot| Some((contexts.list[slot.0 as usize].as_ref()?.id, telemetry.by_slot.recorded(slot)?));
+        slots.filter_map(recorded).collect()
     }
 
     /// Checks that a user may remove a context.

@@ -116,16 +116,11 @@ impl Latencies {
         self.total.record(packets, elapsed);
     }
 
-    /// Records the queueing time of one task of a batch: from its packet's arrival to the start of its handler.
+    /// Records the times of one task of a batch: from its packet's arrival to the start of its handler, and in the handler.
     #[inline]
-    pub fn sample_queueing(&mut self, elapsed: Duration) {
-        self.queueing.record(1, elapsed);
-    }
-
-    /// Records the run time of one task of a batch.
-    #[inline]
-    pub fn sample_handler(&mut self, elapsed: Duration) {
-        self.handler.record(1, elapsed);
+    pub fn sample(&mut self, queueing: Duration, handler: Duration) {
+        self.queueing.record(1, queueing);
+        self.handler.record(1, handler);
     }
 
     /// Adds the times of another thread.

@@ -110,13 +110,13 @@ mod tests {
         let mut latencies = Latencies::default();
         latencies.record_total(1, Duration::from_nanos(10));
         latencies.record_total(1, Duration::from_nanos(20));
-        latencies.sample_handler(Duration::from_nanos(7));
+        latencies.sample(Duration::from_nanos(5), Duration::from_nanos(7));
         let text = Statistics { counts, latencies, active: Duration::from_nanos(2400) }.to_string();
         assert!(text.contains("Avg packet length: 150.000 B"), "{text}");
         assert!(text.contains("Feedback throughput: 1.000 Gbit/s"), "{text}");
         assert!(text.contains("avg: 15.000 ns; min: 10 ns; max: 20 ns"), "{text}");
         assert!(
-            text.contains("\tPacket latency: p50: 10 ns; p99: 20 ns; p99.9: 20 ns\n\tHandlers (sampled): p50: 7 ns"),
+            text.contains("\tPacket latency: p50: 10 ns; p99: 20 ns; p99.9: 20 ns\n\tQueueing (sampled): p50: 5 ns"),
             "{text}"
         );
     }

@@ -179,7 +179,7 @@ impl Core {
     /// Releases a packet's buffer to the NIC. Its frame is sent if the handler deferred a send of it, and received into again
     /// otherwise.
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
-        self.telemetry.released = packet.arrived;
+        self.telemetry.note_released(slot, 1, packet.arrived);
         let Context { counts, matching: Matching { send, .. }, .. } = self.contexts.get(slot);
         let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
         let (access, budget) = (Access { host: None, send }, CommandBudget::used(deferred));

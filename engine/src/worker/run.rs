@@ -60,7 +60,7 @@ pub(crate) struct Queued<'q> {
     pub(crate) mpqs: &'q mut Mpqs<MessageRef, Packet>,
     pub(crate) messages: &'q mut Messages,
     /// Arrival time of the packet whose buffer was released last.
-    pub(crate) released_last: &'q mut Timestamp,
+    pub(crate) released_last: Timestamp,
     pub(crate) slot: Slot,
     pub(crate) home: u32,
     pub(crate) stage: Stage,
@@ -129,7 +129,7 @@ impl TaskSource for Queued<'_> {
         }
         let Task { mpq, packet, releases_packet, .. } = task;
         let kept = if releases_packet {
-            *self.released_last = packet.arrived;
+            self.released_last = packet.arrived;
             self.released += 1;
             run.commands().release(packet.frame);
             None

@@ -144,9 +144,9 @@ impl TaskRunner {
     ) {
         core.telemetry.unsampled = 0;
         let start = clock();
-        core.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
+        let (slot, queueing) = (task.context.slot, task.packet.arrived.before(start));
         self.run_row(core, task, hpu, 1, progress);
-        core.telemetry.latencies.sample_handler(clock().saturating_sub(start));
+        core.telemetry.sample(slot, queueing, clock().saturating_sub(start));
     }
 
     /// Runs a batch of at most `most` tasks: `first`, and those behind it of the same handler and cluster. Stops after a task
@@ -171,7 +171,7 @@ impl TaskRunner {
         let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
         let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
-        let (outbound, released_last) = (&mut egress.outbound, &mut telemetry.released);
+        let (outbound, released_last) = (&mut egress.outbound, first.packet.arrived);
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, access, counts, Some(events), releases_packet, CommandBudget::FULL);
@@ -183,8 +183,11 @@ impl TaskRunner {
             queued.looked_at = run.looked_at();
             run_batch(run, &mut queued, Some(first));
         });
-        let Queued { left, released, end, .. } = queued;
+        let Queued { left, released, released_last, end, .. } = queued;
         commands.recycle_frames();
+        if released > 0 {
+            telemetry.note_released(slot, released, released_last);
+        }
         progress.tasks += most - left;
         progress.released += released;
         match end {

@@ -93,7 +93,7 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
         known.map(|counter| counter.meaning())
     };
     counters(out, &stats.engine, meaning)?;
-    latencies(out, &stats.latencies)?;
+    latencies(out, "", &stats.latencies)?;
     for context in &stats.contexts {
         if context.hidden {
             writeln!(out, "context {} ({HIDDEN}) of user {}: {HIDDEN}", context.context, context.uid)?;
@@ -103,6 +103,7 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
             writeln!(out, "  {}", how(&context.run))?;
         }
         counters(out, &context.counters, meaning)?;
+        latencies(out, "  ", &context.latencies)?;
         for entry in &context.faults {
             writeln!(out, "  fault in {entry}")?;
         }
@@ -213,14 +214,15 @@ fn counters(
     Ok(())
 }
 
-fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> {
+/// Prints a table of latencies, indented.
+fn latencies(out: &mut impl Write, indent: &str, latencies: &[LatencyInfo]) -> io::Result<()> {
     let mut measured = latencies.iter().filter(|latency| latency.count > 0).peekable();
     if measured.peek().is_none() {
         return Ok(());
     }
-    writeln!(out, "latency in ns:  {:>12} {:>12} {:>12} {:>12} {:>12}", "count", "p50", "p99", "p99.9", "max")?;
+    writeln!(out, "{indent}latency in ns:  {:>12} {:>12} {:>12} {:>12} {:>12}", "count", "p50", "p99", "p99.9", "max")?;
     for LatencyInfo { name, count, p50_ns, p99_ns, p999_ns, max_ns, .. } in measured {
-        writeln!(out, "  {name:<13} {count:>12} {p50_ns:>12} {p99_ns:>12} {p999_ns:>12} {max_ns:>12}")?;
+        writeln!(out, "{indent}  {name:<13} {count:>12} {p50_ns:>12} {p99_ns:>12} {p999_ns:>12} {max_ns:>12}")?;
     }
     Ok(())
 }
@@ -228,7 +230,7 @@ fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::{bytes, capabilities, contexts, stats};
-    use libspin::{ContextInfo, Counters, FaultInfo, RunInfo, SourceLine, Stats};
+    use libspin::{ContextInfo, Counters, FaultInfo, LatencyInfo, RunInfo, SourceLine, Stats};
 
     #[test]
     fn sizes_are_shown_in_whole_units() {
@@ -287,6 +289,16 @@ mod tests {
         assert_eq!(lines, [vec!["7", "-", "1000", "-", "-"], vec!["weight:", "3"]]);
         let told = stats_of(hidden, false);
         assert!(told.contains("context 7 (-) of user 1000: -\n  weight: 3\n  drop_share "), "{told}");
+    }
+
+    #[test]
+    fn latencies_of_a_context_are_below_its_counters() {
+        let total = LatencyInfo { name: "total".into(), count: 3, p99_ns: 70, ..LatencyInfo::default() };
+        let told = stats_of(ContextInfo { latencies: vec![total], ..context(Counters::default(), vec![]) }, false);
+        let lines: Vec<_> = told.lines().rev().take(2).collect();
+        assert!(lines[1].starts_with("  latency in ns: "), "{told}");
+        let cells: Vec<_> = lines[0].split_whitespace().collect();
+        assert_eq!(cells, ["total", "3", "0", "70", "0", "0"]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
 use crate::sched::scheduler::MOST_WEIGHT;
 use crate::settings::Limits;
+use crate::telemetry::context_latency::ContextLatencies;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
@@ -320,9 +321,10 @@ fn charge_image(loader: &Loader, uid: u32, image: &Arc<LoadedImage>, file: &[u8]
     Ok(loader.ledger.charge_shared(uid, BillKind::Images, image, bytes)?)
 }
 
-/// Charges a context's own memory, event ring and views.
+/// Charges a context's own memory, event ring, views, and latencies on the greatest number of threads.
 fn charge_memory(loader: &Loader, uid: u32, memory: &ContextMemory) -> Result<Arc<Charge>, InstallError> {
     let views = memory.hpus().count() as u64 * VIEW_BYTES;
-    let bytes = memory.region().len() as u64 + EventRing::bytes(loader.machine.clusters) + views;
+    let latencies = u64::from(loader.machine.clusters) * size_of::<ContextLatencies>() as u64;
+    let bytes = memory.region().len() as u64 + EventRing::bytes(loader.machine.clusters) + views + latencies;
     Ok(Arc::new(loader.ledger.charge(uid, BillKind::ContextMemory, bytes)?))
 }

@@ -135,7 +135,7 @@ fn run_on_cluster<const SINGLE: bool>(
     commands.counts.add(Counter::Messages, messages_done);
     commands.recycle_frames();
     if usual > 0 {
-        telemetry.released = now.timestamp;
+        telemetry.note_released(slot, usual, now.timestamp);
     }
     progress.released += usual;
     rest
