@@ -1,5 +1,7 @@
 //! Commands of handlers: the words of the HPU driver page, decoded (PsPIN paper §III-B1).
 
+use serde::Serialize;
+
 use crate::regs::COMMAND_WORD_COUNT;
 
 /// Result of a command, as [`crate::regs::COMMAND_STATUS`] reads.
@@ -27,7 +29,8 @@ pub enum Status {
 }
 
 /// Direction of a DMA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From host memory to NIC memory.
     FromHost,

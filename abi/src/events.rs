@@ -5,6 +5,8 @@
 //! begins with the total number of events written there, followed by a ring that holds the latest records. All words are little-endian.
 //! The doorbell in the first page wakes the application: see [`DOORBELL`].
 
+use serde::Serialize;
+
 use crate::command::Direction;
 use crate::fault::{Cause, Fault};
 
@@ -20,7 +22,8 @@ pub const RECORDS: u64 = PAGE / RECORD as u64 - 1;
 pub const DOORBELL: u64 = 8;
 
 /// Kind of an event, with its data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
 pub enum What {
     /// A fault ended a handler. The watchdog causes such a fault, too.
     Fault {
@@ -47,11 +50,12 @@ pub enum What {
 }
 
 /// An event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// Queue of the message. Handlers know it as the flow id.
     pub flow: u32,
     /// Kind of the event.
+    #[serde(flatten)]
     pub what: What,
 }
 

@@ -1,19 +1,25 @@
 //! Reading numbers from the output of `spinctl stats --json`.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
+
+/// Values by name.
+type Counters = HashMap<String, u64>;
 
 /// The counters read here; other fields are ignored.
 #[derive(Debug, Deserialize)]
 pub struct Stats {
-    engine: Vec<(String, u64)>,
-    nic_counters: Vec<(String, u64)>,
-    contexts: Vec<Context>,
+    engine: Counters,
+    nic_counters: Counters,
+    /// Contexts by id.
+    contexts: HashMap<String, Context>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Context {
     name: String,
-    counters: Vec<(String, u64)>,
+    counters: Counters,
 }
 
 /// Reason why a number cannot be read.
@@ -30,30 +36,27 @@ pub enum Error {
     Counter(String),
 }
 
-fn find(counters: &[(String, u64)], name: &str) -> Option<u64> {
-    counters.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
-}
-
-/// Returns a counter of a context, or of engine and NIC. A context lists only non-zero counters, so an absent one is 0.
+/// Returns a counter of a context, or of engine and NIC. A counter that a context does not have is 0.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn counter(json: &str, context: Option<&str>, name: &str) -> Result<u64, Error> {
     let stats: Stats = serde_json::from_str(json)?;
     let Some(context) = context else {
-        let found = find(&stats.engine, name).or_else(|| find(&stats.nic_counters, name));
-        return found.ok_or_else(|| Error::Counter(name.into()));
+        let found = stats.engine.get(name).or_else(|| stats.nic_counters.get(name));
+        return found.copied().ok_or_else(|| Error::Counter(name.into()));
     };
-    let found = stats.contexts.iter().find(|other| other.name == context);
-    found.map(|found| find(&found.counters, name).unwrap_or(0)).ok_or_else(|| Error::Context(context.into()))
+    let found = stats.contexts.values().find(|other| other.name == context);
+    let value = |found: &Context| found.counters.get(name).copied().unwrap_or(0);
+    found.map(value).ok_or_else(|| Error::Context(context.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Error, counter};
 
-    const JSON: &str = r#"{"nic":"veth","engine":[["faults",2],["matched",0]],"nic_counters":[["passed_kernel",7]],
-        "contexts":[{"context":1,"name":"icmp_echo","uid":0,"counters":[["payload_runs",5]]}]}"#;
+    const JSON: &str = r#"{"nic":"veth","engine":{"faults":2,"matched":0},"nic_counters":{"passed_kernel":7},
+        "contexts":{"1":{"context":1,"name":"icmp_echo","uid":0,"counters":{"payload_runs":5}}}}"#;
 
     #[test]
     fn finds_them_all() {

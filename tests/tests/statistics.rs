@@ -1,9 +1,13 @@
-//! Statistics of spind.
+//! Statistics and events for programs: `spinctl` prints JSON that a program indexes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use etherparse::PacketBuilder;
 use libspin::{Client, Counter, Install};
+use serde_json::{Value, json};
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::Spind;
+use spin_tests::{Spind, binary};
 
 fn udp(port: u16) -> Packet {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -32,6 +36,44 @@ fn replay(client: &mut Client, ports: &[u16]) {
     client.replay(&write_all(&ports.iter().map(|&port| udp(port)).collect::<Vec<_>>())).unwrap();
 }
 
+fn json_of(spind: &Spind, arguments: &[&str]) -> Value {
+    serde_json::from_str(&spind.ctl_ok(arguments)).expect("JSON")
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn statistics_are_found_by_name() {
+    let (spind, mut client) = start();
+    replay(&mut client, &[1, 2, 1, 9, 1]);
+    let stats = json_of(&spind, &["stats", "--json"]);
+    let list = client.contexts().unwrap();
+    let [echo, wild, idle] = [0, 1, 2].map(|place: usize| format!("/contexts/{}", list[place].context));
+    for (path, expected) in [
+        ("/engine/rx_packets".to_owned(), json!(5)),
+        ("/engine/payload_runs".to_owned(), json!(4)),
+        ("/engine/drop_unmatched".to_owned(), json!(1)),
+        ("/threads/0/counters/payload_runs".to_owned(), json!(4)),
+        ("/latencies/total/count".to_owned(), json!(4)),
+        (format!("{echo}/name"), json!("echo")),
+        (format!("{echo}/counters/payload_runs"), json!(3)),
+        (format!("{echo}/counters/faults"), json!(0)),
+        (format!("{echo}/latencies/total/count"), json!(3)),
+        (format!("{wild}/counters/faults"), json!(1)),
+        (format!("{wild}/faults/0/handler"), json!("payload")),
+        (format!("{wild}/latencies/total/count"), json!(1)),
+        (format!("{idle}/counters/payload_runs"), json!(0)),
+    ] {
+        assert_eq!(stats.pointer(&path), Some(&expected), "{path} of {stats:#}");
+    }
+    assert!(stats["nic_counters"].is_object() && stats["nic"].is_string(), "{stats:#}");
+    assert_eq!(stats.pointer(&format!("{idle}/latencies")), None, "it did not run");
+    let listed = json_of(&spind, &["list", "--json"]);
+    assert_eq!(listed.pointer("/1/counters/faults"), Some(&json!(1)), "{listed:#}");
+}
+
 #[test]
 fn samples_of_the_engine_are_those_of_its_contexts() {
     let (spind, mut client) = start();
@@ -55,4 +97,89 @@ fn samples_of_the_engine_are_those_of_its_contexts() {
         of_echo.contains("\n  latency in ns: ") && of_echo.contains("\n    total                  200 "),
         "{shown}"
     );
+}
+
+/// The keys and values of the form before objects.
+#[test]
+fn the_old_form_is_printed_on_request() {
+    let (spind, mut client) = start();
+    replay(&mut client, &[1, 2]);
+    let old = json_of(&spind, &["stats", "--json=1"]);
+    assert_eq!(keys(&old), ["contexts", "engine", "latencies", "nic", "nic_counters", "threads"]);
+    let pairs = |value: &Value| serde_json::from_value::<Vec<(String, u64)>>(value.clone()).expect("pairs");
+    assert_eq!(pairs(&old["engine"])[0], ("rx_packets".to_owned(), 2));
+    assert!(!pairs(&old["nic_counters"]).is_empty());
+    assert_eq!(pairs(&old["threads"][0]["counters"]), pairs(&old["engine"]));
+    assert_eq!(old["latencies"][0]["name"], "total");
+    let context = &old["contexts"][1];
+    assert!(pairs(&context["counters"]).contains(&("faults".to_owned(), 1)));
+    let expected =
+        ["context", "counters", "eom", "faults", "handlers", "host_mem", "key", "name", "own", "rules", "run", "uid"];
+    assert_eq!(keys(context), expected);
+    let listed = json_of(&spind, &["list", "--json=1"]);
+    assert_eq!(&listed[1], context, "a context in `list` is as in `stats`");
+}
+
+#[test]
+fn events_are_lines_of_json() {
+    let (spind, mut client) = start();
+    let id = client.contexts().unwrap()[1].context;
+    replay(&mut client, &[2, 2]);
+    let lines = spind.ctl_ok(&["events", "wild", "--json"]);
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    assert_eq!(events.len(), 2);
+    for event in &events {
+        assert_eq!((&event["context"], &event["event"], &event["stage"]), (&json!(id), &json!("fault"), &json!(1)));
+        assert_eq!(event.pointer("/fault/cause"), Some(&json!("store-access")), "{event}");
+        assert!(
+            event["symbol"].as_str().is_some_and(|symbol| symbol.contains("+0x")) && event["flow"].is_u64(),
+            "{event}"
+        );
+    }
+    let mut following = Running::start(&spind, &["events", "wild", "-f", "--json"]);
+    assert_eq!([following.line(), following.line()], [events[0].clone(), events[1].clone()]);
+    replay(&mut client, &[2]);
+    assert_eq!(following.line()["event"], "fault", "printed as it comes");
+    client.remove(id).unwrap();
+    let (success, said) = following.end();
+    assert!(success && said.contains(&format!("context {id} is gone")), "{said}");
+}
+
+/// A running spinctl that prints lines of JSON; killed when dropped.
+struct Running {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(spind: &Spind, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary("spinctl"));
+        command.args(arguments).arg("--socket").arg(spind.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("spinctl runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> Value {
+        let line = self.lines.next().expect("a line").expect("text");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    /// Waits for the end. All lines that are left must be complete. Returns whether it was a success, and standard error.
+    fn end(&mut self) -> (bool, String) {
+        for line in self.lines.by_ref() {
+            let line = line.expect("text");
+            assert!(serde_json::from_str::<Value>(&line).is_ok(), "{line:?}");
+        }
+        let said = std::io::read_to_string(self.child.stderr.take().expect("piped")).expect("text");
+        (self.child.wait().expect("it ends").success(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Placement, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
@@ -16,33 +16,49 @@ pub struct Args {
     pub command: Command,
 }
 
+/// Form of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum JsonForm {
+    /// Counters as lists of pairs. Accepted for one release.
+    #[value(name = "1")]
+    Pairs,
+    /// Counters as objects.
+    #[value(name = "2")]
+    Objects,
+}
+
+/// The option `--json`.
+#[derive(Debug, clap::Args)]
+pub struct JsonArg {
+    /// Print JSON. `--json=1` prints counters as lists of pairs, as the former release did; the next one drops that.
+    #[arg(long = "json", value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "2")]
+    pub form: Option<JsonForm>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Install a handler image as an execution context that stays until removed.
     Install(Box<InstallArgs>),
     /// List contexts in order of priority, or the memory that users take.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        json: JsonArg,
         /// List users instead: what their contexts and requests take at most, in bytes. Root sees all users, others themselves.
         #[arg(long)]
         users: bool,
     },
     /// Show counters of engine, NIC and contexts, and the latest faults.
     Stats {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        json: JsonArg,
         /// Explain each counter.
-        #[arg(long, conflicts_with = "json")]
+        #[arg(long, conflicts_with = "form")]
         explain: bool,
     },
     /// Show the capabilities of spind: machine, memory sizes, maximum packet length, limits, guarantees.
     Capabilities {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        json: JsonArg,
     },
     /// Remove a context.
     Rm {
@@ -58,6 +74,9 @@ pub enum Command {
         /// Print new events until interrupted.
         #[arg(long, short)]
         follow: bool,
+        /// Print one JSON object in each line.
+        #[arg(long)]
+        json: bool,
     },
     /// Write a context's host memory, which its handlers share with applications, to standard output.
     Dump {
@@ -190,7 +209,7 @@ fn size_u32(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Args, size, size_u32};
+    use super::{Args, Command, JsonForm, size, size_u32};
     use clap::{CommandFactory, Parser};
 
     #[test]
@@ -206,6 +225,24 @@ mod tests {
         };
         assert!(install("--compat fpspin").is_ok() && install("--key flow").is_ok());
         assert!(install("--compat fpspin --key flow").is_err());
+    }
+
+    #[test]
+    fn json_has_a_form() {
+        let stats = |more: &str| {
+            let args = Args::try_parse_from(format!("spinctl stats{more}").split(' '));
+            args.map(|args| match args.command {
+                Command::Stats { json, .. } => json.form,
+                other => panic!("{other:?}"),
+            })
+        };
+        for (more, expected) in [("", None), (" --json", Some(JsonForm::Objects)), (" --json=1", Some(JsonForm::Pairs))]
+        {
+            assert_eq!(stats(more).unwrap(), expected, "{more}");
+        }
+        for refused in [" --json=3", " --json 1", " --json --explain"] {
+            assert!(stats(refused).is_err(), "{refused}");
+        }
     }
 
     #[test]

@@ -2,38 +2,22 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod error;
+mod events;
+mod json;
 mod show;
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use args::{Args, Command, InstallArgs};
+use args::{Args, Command, InstallArgs, JsonForm};
 use clap::Parser;
-use libspin::{Client, Compat, Install, MAX_BLOB, What};
-
-/// Errors reported to the user.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("{}: {source}", path.display())]
-    File { path: std::path::PathBuf, source: std::io::Error },
-    #[error("{}: too long, spind takes at most {MAX_BLOB} bytes; longer captures it reads itself (spind --nic pcap:IN,OUT)", path.display())]
-    TooLong { path: std::path::PathBuf },
-    #[error("{}: it is what is replayed; write what was sent to another file", path.display())]
-    SameFile { path: std::path::PathBuf },
-    #[error(transparent)]
-    Spin(#[from] libspin::Error),
-    #[error("the context has {len} bytes of host memory: there are no bytes {offset} to {end}")]
-    Outside { offset: u64, end: u64, len: u64 },
-    #[error("host memory: {0}")]
-    Bounds(#[from] libspin::OutOfBounds),
-    #[error("standard output: {0}")]
-    Output(#[from] std::io::Error),
-}
+use error::Error;
+use events::name;
+use libspin::{Client, Compat, Install, MAX_BLOB};
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -67,12 +51,13 @@ fn run(args: &Args) -> Result<(), Error> {
             context.warnings.iter().for_each(|warning| eprintln!("spinctl: {warning}"));
             warn_of_others(&mut spind, context.id);
         }
-        Command::List { json, users: true } => show::users(&mut stdout().lock(), &spind.users()?, *json)?,
-        Command::List { json, users: false } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
-        Command::Stats { json: true, .. } => show::as_json(&mut stdout().lock(), &spind.stats()?)?,
-        Command::Stats { explain, .. } => show::stats(&mut stdout().lock(), &spind.stats()?, *explain)?,
+        Command::List { json, users: true } => {
+            show::users(&mut stdout().lock(), &spind.users()?, json.form.is_some())?;
+        }
+        Command::List { json, users: false } => show::contexts(&mut stdout().lock(), &spind.contexts()?, json.form)?,
+        Command::Stats { json, explain } => stats(spind.stats()?, json.form, *explain)?,
         Command::Capabilities { json } => {
-            show::capabilities(&mut stdout().lock(), &spind.capabilities()?, *json)?;
+            show::capabilities(&mut stdout().lock(), &spind.capabilities()?, json.form.is_some())?;
         }
         Command::Rm { context } => {
             let id = spind.find(context)?;
@@ -84,9 +69,9 @@ fn run(args: &Args) -> Result<(), Error> {
             let (host, _) = spind.host_memory(id)?;
             dump(&host, *offset, *length)?;
         }
-        Command::Events { context, follow } => {
+        Command::Events { context, follow, json } => {
             let id = spind.find(context)?;
-            events(&mut spind, id, *follow)?;
+            events::print(&mut spind, id, *follow, *json)?;
         }
         Command::Replay { input, output } => {
             if is_same(input, output) {
@@ -98,6 +83,16 @@ fn run(args: &Args) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Prints the output of `stats`.
+fn stats(stats: libspin::Stats, form: Option<JsonForm>, explain: bool) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    match form {
+        Some(JsonForm::Objects) => show::as_json(&mut out, &json::stats(&stats)?),
+        Some(JsonForm::Pairs) => show::as_json(&mut out, &json::old_stats(stats)?),
+        None => show::stats(&mut out, &stats, explain),
+    }
 }
 
 /// Whether an earlier context's rule takes all packets of a rule: each of its conditions is one of that rule's.
@@ -118,55 +113,6 @@ fn warn_of_others(spind: &mut Client, id: u32) {
                 first.context, first.name
             );
         }
-    }
-}
-
-/// Prints the pending events; with `follow`, also new ones until the context is removed.
-fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
-    let mut events = spind.events(context)?;
-    let mut places = HashMap::new();
-    loop {
-        let lost = events.lost();
-        let read: Vec<_> = events.by_ref().collect();
-        if events.lost() > lost {
-            writeln!(stdout(), "{} events were overwritten before they were read", events.lost() - lost)?;
-        }
-        for event in read {
-            let place = match event.what {
-                What::Fault { fault, .. } => place(spind, context, fault.pc, &mut places),
-                _ => "",
-            };
-            writeln!(stdout(), "{event}{place}")?;
-        }
-        if !follow {
-            return Ok(());
-        }
-        // The last events are written before the context is removed.
-        while !events.wait(Duration::from_secs(1)) {
-            if name(spind, context)?.is_none() && !events.wait(Duration::ZERO) {
-                eprintln!("spinctl: context {context} is gone");
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// Returns function and line of a fault's pc, to be printed after the fault, taken from spind's list of the context's
-/// latest faults. Known places are not requested again.
-fn place<'p>(spind: &mut Client, context: u32, pc: u32, places: &'p mut HashMap<u32, String>) -> &'p str {
-    if !places.contains_key(&pc) {
-        let contexts = spind.contexts().unwrap_or_default();
-        let faults = contexts.into_iter().filter(|info| info.context == context).flat_map(|info| info.faults);
-        places.extend(faults.map(|info| (info.fault.pc, format!(" in {}", info.place()))));
-    }
-    places.entry(pc).or_default()
-}
-
-/// Returns a context's name; `None` if the context does not exist.
-fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
-    match spind.contexts() {
-        Err(libspin::Error::Refused(_)) => Ok(Some(String::new())),
-        contexts => Ok(contexts?.into_iter().find(|context| context.context == id).map(|context| context.name)),
     }
 }
 

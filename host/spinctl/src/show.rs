@@ -8,6 +8,9 @@ use libspin::{
 };
 use serde::Serialize;
 
+use crate::args::JsonForm;
+use crate::json;
+
 /// Shown in place of a text that spind shows to a context's owner and root only.
 const HIDDEN: &str = "-";
 
@@ -29,9 +32,11 @@ pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
 }
 
 /// Prints the output of `list`.
-pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
-    if json {
-        return as_json(out, &contexts);
+pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], form: Option<JsonForm>) -> io::Result<()> {
+    match form {
+        Some(JsonForm::Objects) => return as_json(out, &json::contexts(contexts)?),
+        Some(JsonForm::Pairs) => return as_json(out, &contexts),
+        None => {}
     }
     writeln!(out, "{:>4}  {:<16} {:>6}  {:<9} RULES", "ID", "NAME", "UID", "HANDLERS")?;
     for context in contexts {
@@ -283,7 +288,7 @@ mod tests {
         let run = RunInfo { weight: 3, ..RunInfo::default() };
         let hidden = ContextInfo { context: 7, uid: 1000, hidden: true, run, counters, ..ContextInfo::default() };
         let mut out = Vec::new();
-        contexts(&mut out, std::slice::from_ref(&hidden), false).unwrap();
+        contexts(&mut out, std::slice::from_ref(&hidden), None).unwrap();
         let list = String::from_utf8(out).unwrap();
         let lines: Vec<Vec<_>> = list.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines, [vec!["7", "-", "1000", "-", "-"], vec!["weight:", "3"]]);
