@@ -1,13 +1,15 @@
-//! Statistics and events for programs: `spinctl` prints JSON that a program indexes.
+//! Statistics and events for programs: `spinctl` prints JSON that a program indexes, and rates.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use etherparse::PacketBuilder;
 use libspin::{Client, Counter, Install};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{Spind, binary};
+use spin_tests::{ACTION_TIMEOUT, Spind, binary};
 
 fn udp(port: u16) -> Packet {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -145,6 +147,64 @@ fn events_are_lines_of_json() {
     assert!(success && said.contains(&format!("context {id} is gone")), "{said}");
 }
 
+#[test]
+fn watch_prints_as_many_intervals_as_asked_for() {
+    let (spind, mut client) = start();
+    replay(&mut client, &[1]);
+    let lines = spind.ctl_ok(&["stats", "--watch", "0.01", "--count", "3", "--json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    assert_eq!(lines.len(), 3);
+    for line in lines {
+        assert_eq!(line.pointer("/counters/engine/payload_runs"), Some(&json!(1)), "{line}");
+        assert_eq!(line.pointer("/rates/engine/payload_runs"), Some(&json!(0.0)), "{line}");
+        assert_eq!(line.pointer("/rates/engine/rx_bits"), Some(&json!(0.0)), "{line}");
+    }
+    let text = spind.ctl_ok(&["stats", "--watch", "0.01", "--count", "2"]);
+    let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!((rows("in 0."), rows("engine "), text.contains('\x1b')), (2, 2, false), "{text}");
+    let refused = spind.ctl(&["stats", "--watch", "1", "--json=1"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("lists of pairs"));
+}
+
+#[test]
+fn rates_add_up_to_what_came_and_a_signal_ends_them() {
+    let (spind, mut client) = start();
+    let id = client.contexts().unwrap()[0].context;
+    let mut watch = Running::start(&spind, &["stats", "--watch", "0.01", "--json"]);
+    watch.line();
+    replay(&mut client, &[1; 7]);
+    let number = |line: &Value, path: &str| {
+        line.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {line}"))
+    };
+    let [rate_path, count_path] = ["rates", "counters"].map(|tree| format!("/{tree}/contexts/{id}/payload_runs"));
+    let (mut packets, mut runs, begun) = (0.0, 0.0, Instant::now());
+    // Two intervals more than the one in which the last packet came: they add nothing.
+    let mut intervals_left = 3;
+    while intervals_left > 0 {
+        let line = watch.line();
+        let seconds = number(&line, "/seconds");
+        packets += number(&line, "/rates/engine/rx_packets") * seconds;
+        runs += number(&line, &rate_path) * seconds;
+        intervals_left -= u8::from(number(&line, &count_path) >= 7.0);
+        assert!(begun.elapsed() < ACTION_TIMEOUT, "{line}");
+    }
+    assert_eq!((packets.round(), runs.round()), (7.0, 7.0));
+    watch.signal(Signal::INT);
+    let (success, said) = watch.end();
+    assert!(success && said.is_empty(), "{said}");
+}
+
+#[test]
+fn watch_ends_with_spind() {
+    let (mut spind, _client) = start();
+    let mut watch = Running::start(&spind, &["stats", "--watch", "0.01", "--json"]);
+    watch.line();
+    spind.signal(Signal::TERM);
+    assert!(spind.wait().0);
+    let (success, said) = watch.end();
+    assert!(success && said.contains("spind has ended"), "{said}");
+}
+
 /// A running spinctl that prints lines of JSON; killed when dropped.
 struct Running {
     child: Child,
@@ -163,6 +223,10 @@ impl Running {
     fn line(&mut self) -> Value {
         let line = self.lines.next().expect("a line").expect("text");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// Waits for the end. All lines that are left must be complete. Returns whether it was a success, and standard error.

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Placement, parse_size};
@@ -54,6 +55,13 @@ pub enum Command {
         /// Explain each counter.
         #[arg(long, conflicts_with = "form")]
         explain: bool,
+        /// Print rates in each interval of SECONDS, until interrupted or until spind ends [default: 1].
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = interval,
+              conflicts_with = "explain")]
+        watch: Option<Duration>,
+        /// End after N intervals.
+        #[arg(long, value_name = "N", requires = "watch")]
+        count: Option<u64>,
     },
     /// Show the capabilities of spind: machine, memory sizes, maximum packet length, limits, guarantees.
     Capabilities {
@@ -203,14 +211,21 @@ fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
 }
 
+/// An interval in seconds. spind reads its counters at most 100 times a second.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give 0.01 to 86400 seconds".to_owned())
+}
+
 fn size_u32(text: &str) -> Result<u32, String> {
     u32::try_from(size(text)?).map_err(|_| format!("{text:?} is too large: at most 4G - 1"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Args, Command, JsonForm, size, size_u32};
+    use super::{Args, Command, JsonForm, interval, size, size_u32};
     use clap::{CommandFactory, Parser};
+    use std::time::Duration;
 
     #[test]
     fn command_line_is_consistent() {
@@ -228,21 +243,29 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_form() {
+    fn json_has_a_form_and_watch_an_interval() {
         let stats = |more: &str| {
             let args = Args::try_parse_from(format!("spinctl stats{more}").split(' '));
             args.map(|args| match args.command {
-                Command::Stats { json, .. } => json.form,
+                Command::Stats { json, watch, count, .. } => (json.form, watch, count),
                 other => panic!("{other:?}"),
             })
         };
-        for (more, expected) in [("", None), (" --json", Some(JsonForm::Objects)), (" --json=1", Some(JsonForm::Pairs))]
-        {
+        let second = Some(Duration::from_secs(1));
+        for (more, expected) in [
+            ("", (None, None, None)),
+            (" --json", (Some(JsonForm::Objects), None, None)),
+            (" --json=1", (Some(JsonForm::Pairs), None, None)),
+            (" --watch --json", (Some(JsonForm::Objects), second, None)),
+            (" --watch 0.5 --count 3", (None, Some(Duration::from_millis(500)), Some(3))),
+        ] {
             assert_eq!(stats(more).unwrap(), expected, "{more}");
         }
-        for refused in [" --json=3", " --json 1", " --json --explain"] {
+        for refused in [" --json=3", " --json 1", " --count 3", " --watch --explain", " --json --explain", " --watch 0"]
+        {
             assert!(stats(refused).is_err(), "{refused}");
         }
+        assert!(interval("nan").is_err() && interval("1e9").is_err() && interval("-1").is_err());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum Error {
     Outside { offset: u64, end: u64, len: u64 },
     #[error("host memory: {0}")]
     Bounds(#[from] libspin::OutOfBounds),
+    #[error("--watch has no JSON with lists of pairs: give --json")]
+    WatchInPairs,
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
 }

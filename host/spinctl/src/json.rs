@@ -31,12 +31,12 @@ pub fn old_stats(mut stats: Stats) -> Result<Value> {
 }
 
 /// Counters by name.
-fn counters(counters: &Counters) -> Value {
+pub fn counters(counters: &Counters) -> Value {
     counters.iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
 /// All counters that a context has. spind sends those that are not 0.
-fn context_counters(context: &ContextInfo) -> Counters {
+pub fn context_counters(context: &ContextInfo) -> Counters {
     let is_shown =
         |counter: &&Counter| !ENGINE_ONLY.contains(counter) && (!context.hidden || PRESSURE.contains(counter));
     let mut all: Counters = Counter::ALL.iter().filter(is_shown).map(|counter| (counter.name(), 0)).collect();

@@ -6,6 +6,7 @@ mod error;
 mod events;
 mod json;
 mod show;
+mod watch;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
@@ -55,7 +56,13 @@ fn run(args: &Args) -> Result<(), Error> {
             show::users(&mut stdout().lock(), &spind.users()?, json.form.is_some())?;
         }
         Command::List { json, users: false } => show::contexts(&mut stdout().lock(), &spind.contexts()?, json.form)?,
-        Command::Stats { json, explain } => stats(spind.stats()?, json.form, *explain)?,
+        Command::Stats { json, watch: Some(every), count, .. } => {
+            if json.form == Some(JsonForm::Pairs) {
+                return Err(Error::WatchInPairs);
+            }
+            watch::watch(&mut spind, *every, *count, json.form.is_some())?;
+        }
+        Command::Stats { json, explain, .. } => stats(spind.stats()?, json.form, *explain)?,
         Command::Capabilities { json } => {
             show::capabilities(&mut stdout().lock(), &spind.capabilities()?, json.form.is_some())?;
         }

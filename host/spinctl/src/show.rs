@@ -12,7 +12,7 @@ use crate::args::JsonForm;
 use crate::json;
 
 /// Shown in place of a text that spind shows to a context's owner and root only.
-const HIDDEN: &str = "-";
+pub const HIDDEN: &str = "-";
 
 /// Prints the result of a replay.
 pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
