@@ -443,9 +443,7 @@ impl Simulation {
         let Part::Worker(engine) = &*self.worker(worker).part.borrow() else { return Vec::new() };
         let infos = engine.context_infos();
         let info = |id| infos.iter().find(|info| info.context == id).expect("installed");
-        let value = |id, of: Counter| {
-            info(id).counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value)
-        };
+        let value = |id, of: Counter| info(id).counters.get(of);
         self.contexts.iter().map(|&(id, ..)| of.map(|of| value(id, of))).collect()
     }
 

@@ -76,7 +76,7 @@ impl Target {
         let root = UnixStream::connect(&self.socket).expect("spind listens");
         let Reply::Contexts { contexts } = ask(&root, &Request::List, &[]) else { panic!("a list") };
         let info = contexts.into_iter().find(|info| info.context == context).expect("installed");
-        info.counters.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value)
+        info.counters.named(name).unwrap_or(0)
     }
 }
 
