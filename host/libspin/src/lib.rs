@@ -35,6 +35,7 @@ pub use spin_abi::events::{Event, What};
 pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};
 use spin_shm::channel;
+pub use spin_shm::channel::ChannelError;
 pub use spin_shm::{OutOfBounds, Region};
 
 mod error;
@@ -266,7 +267,7 @@ impl Client {
         // A spind that refuses the connection sends the reason and closes it, possibly before this write.
         let written = channel::send(&self.stream, request, blob, None);
         if let Err(error) = written
-            && !matches!(error, channel::ChannelError::Io(_))
+            && !matches!(error, ChannelError::Io(_))
         {
             return Err(error.into());
         }

@@ -1,0 +1,126 @@
+//! Event rings.
+
+use std::ffi::{CString, c_char, c_int};
+use std::time::Duration;
+
+use libspin::{Event, What};
+use spin_abi::command::Direction;
+
+use crate::call::{Out, exclusive, free, guarded, guarded_or};
+use crate::client::{Connection, locked};
+use crate::status::{Error, c_string};
+
+/// A context's event ring, and the description of its last event.
+pub struct Events {
+    ring: libspin::Events,
+    text: CString,
+}
+
+/// An event, for C.
+#[repr(C)]
+#[derive(Debug)]
+pub struct EventInfo {
+    kind: u32,
+    flow: u32,
+    stage: u32,
+    cause: u32,
+    pc: u32,
+    address: u32,
+    length: u32,
+    reserved: u32,
+    host: u64,
+}
+
+/// The header's size: `tests/header.c` checks it there.
+const _: () = assert!(size_of::<EventInfo>() == 40);
+
+impl From<Event> for EventInfo {
+    fn from(Event { flow, what }: Event) -> Self {
+        let none = Self { kind: 0, flow, stage: 0, cause: 0, pc: 0, address: 0, length: 0, reserved: 0, host: 0 };
+        match what {
+            What::Fault { stage, fault } => {
+                Self { kind: 1, stage, cause: fault.cause.code(), pc: fault.pc, address: fault.address, ..none }
+            }
+            What::TimedOut => Self { kind: 2, ..none },
+            What::Evicted => Self { kind: 3, ..none },
+            What::Killed => Self { kind: 4, ..none },
+            What::Copied { direction: Direction::ToHost, host, length } => Self { kind: 5, host, length, ..none },
+            What::Copied { direction: Direction::FromHost, host, length } => Self { kind: 6, host, length, ..none },
+        }
+    }
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `client` is null or a valid handle; `events` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_open(client: *const Connection, context: u32, events: *mut *mut Events) -> c_int {
+    guarded(|| {
+        // SAFETY: guaranteed by the caller.
+        let out = unsafe { Out::handle("events", events)? };
+        // SAFETY: guaranteed by the caller.
+        let ring = unsafe { locked(client)? }.events(context)?;
+        out.give(Events { ring, text: CString::default() });
+        Ok(())
+    })
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a handle of [`spin_events_open`] that is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_close(events: *mut Events) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { free(events) };
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a valid handle that no other thread uses during the call; `event` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_poll(events: *mut Events, event: *mut EventInfo) -> c_int {
+    guarded(|| {
+        // SAFETY: guaranteed by the caller.
+        let (events, out) = unsafe { (exclusive("events", events)?, Out::new("event", event)?) };
+        let next = events.ring.next().ok_or(Error::NoEvent)?;
+        events.text = c_string(&next.to_string());
+        out.set(next.into());
+        Ok(())
+    })
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a valid handle that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_wait(events: *mut Events, timeout_us: u64) -> c_int {
+    guarded(|| {
+        // SAFETY: guaranteed by the caller.
+        let events = unsafe { exclusive("events", events)? };
+        events.ring.wait(Duration::from_micros(timeout_us)).then_some(()).ok_or(Error::NoEvent)
+    })
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a valid handle that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_text(events: *mut Events) -> *const c_char {
+    // SAFETY: guaranteed by the caller.
+    guarded_or(c"".as_ptr(), || Ok(unsafe { exclusive("events", events)? }.text.as_ptr()))
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a valid handle that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_lost(events: *mut Events) -> u64 {
+    // SAFETY: guaranteed by the caller.
+    guarded_or(0, || Ok(unsafe { exclusive("events", events)? }.ring.lost()))
+}
