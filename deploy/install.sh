@@ -8,12 +8,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 put() { install -D -m "$1" "$2" "$3"; }
 
 for program in spind spinctl spin-bench spin-impair spin-pktgen; do put 755 "$bin/$program" "$to/bin/$program"; done
-put 755 "$bin/libfpspin.so.2" "$to/lib/libfpspin.so.2"
-ln -sfn libfpspin.so.2 "$to/lib/libfpspin.so"
+for library in fpspin.so.2 spin.so.1; do
+    put 755 "$bin/lib$library" "$to/lib/lib$library"
+    ln -sfn "lib$library" "$to/lib/lib${library%.*}"
+done
 for library in pspin pspin-fpspin; do put 755 "$bin/lib$library.so" "$to/lib/lib$library.so"; done
-for library in fpspin pspin pspin-fpspin; do put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"; done
+for library in spin fpspin pspin pspin-fpspin; do put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"; done
 mkdir -p "$to/include/spin" "$to/lib/spin/handlers"
-cp -r host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
+cp -r host/libspin-c/include/. host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+mkdir -p "$to/lib/pkgconfig"
+sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" host/libspin-c/libspin.pc.in >"$to/lib/pkgconfig/libspin.pc"
+chmod 644 "$to/lib/pkgconfig/libspin.pc"
 # Headers of equal names, for another machine.
 mkdir -p "$to/include/spin-fpspin"
 cp -rL host/libpspin-fpspin/include/. "$to/include/spin-fpspin/"

@@ -26,6 +26,14 @@ cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/
 cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
 said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
 for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
+# pkg-config puts the folder of this test before all paths.
+flags=$(PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$to" pkg-config --cflags --libs libspin)
+# shellcheck disable=SC2086 # the flags are words
+cc host/libspin-c/examples/count_sources.c -o "$to/count_sources" $flags -Wl,-rpath,"$lib"
+said=$(PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --modversion libspin; "$to/count_sources" "$to/spind.sock" "$to/echo.elf" "$to/none.pcap" 'udp dport 9997' 2>&1 || true)
+for line in "$("$bin/spind" --version | sed 's/.* //')" "$to/none.pcap: No such file or directory"; do grep -qx "$line" <<<"$said" || { echo "libspin: $said"; exit 1; }; done
+[ "$(readlink "$lib/libspin.so")" = libspin.so.1 ] && [ -f "$lib/libspin.a" ]
+readelf -d "$to/count_sources" | grep -q 'NEEDED.*\[libspin.so.1\]'
 "$bin/spin-pktgen" --help | grep -q "^Send test traffic on an interface"
 "$bin/spin-impair" --help | grep -q "^Relay frames between two interfaces"
 deploy/playground.sh --help | grep -q '^Usage: deploy/playground.sh'
