@@ -95,6 +95,19 @@ fn prepare() -> (Spind, tempfile::TempDir, PathBuf) {
     (Spind::start(&["--nic", "loopback"]), to, file)
 }
 
+/// Writes a capture of six packets of three senders, the first one 10.0.0.3.
+fn capture(to: &Path) -> PathBuf {
+    let packets = [3, 7, 3, 200, 3, 7].map(|source| {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, source], [10, 0, 0, 99], 64);
+        let mut frame = Vec::new();
+        builder.udp(1234, 9999).write(&mut frame, b"payload").expect("a vector takes all");
+        Packet::whole(0, frame)
+    });
+    let file = to.join("in.pcap");
+    std::fs::write(&file, write_all(&packets)).expect("written");
+    file
+}
+
 #[test]
 fn the_header_is_strict_c_and_cxx() {
     for (compiler, language, standard) in
@@ -124,14 +137,7 @@ fn the_shared_library_exports_the_functions_of_the_header() {
 #[test]
 fn a_program_counts_packets_by_source() {
     let (spind, to, handlers) = prepare();
-    let packets = [3, 7, 3, 200, 3, 7].map(|source| {
-        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, source], [10, 0, 0, 99], 64);
-        let mut frame = Vec::new();
-        builder.udp(1234, 9999).write(&mut frame, b"payload").expect("a vector takes all");
-        Packet::whole(0, frame)
-    });
-    let capture = to.path().join("in.pcap");
-    std::fs::write(&capture, write_all(&packets)).expect("written");
+    let capture = capture(to.path());
     let socket = spind.socket();
     let arguments = [&socket, &handlers, &capture].map(|path| path_text(path));
     for shared in [true, false] {
@@ -156,7 +162,7 @@ fn misuse_is_refused_with_a_code_and_a_reason() {
     let (spind, to, handlers) = prepare();
     let program = compile("tests/misuse", true, to.path());
     let socket = spind.socket();
-    let said = check(&program, &[&socket, &handlers, to.path()].map(path_text));
+    let said = check(&program, &[&socket, &handlers, to.path(), &capture(to.path())].map(path_text));
     assert_eq!(said, format!("{}\nmisuse: all refused\n", capabilities(&spind)));
 }
 

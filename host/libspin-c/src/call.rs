@@ -187,15 +187,16 @@ mod tests {
     fn a_client_is_not_used_after_a_panic() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("spind.sock");
-        let _listener = UnixListener::bind(&path).expect("a socket");
+        let listener = UnixListener::bind(&path).expect("a socket");
         let path = CString::new(path.to_str().expect("UTF-8")).expect("no zero");
         let mut client = null_mut();
         // SAFETY: a string and a place.
         assert_eq!(unsafe { spin_connect(path.as_ptr(), &raw mut client) }, 0);
+        drop(listener);
         // SAFETY: the handle is valid.
         let panics = || unsafe { crate::client::locked(client) }.map(|_lock| panic!("a test"));
         assert_eq!(guarded(panics), INTERNAL);
-        // SAFETY: the handle is valid. Without the check the call would wait for an answer.
+        // SAFETY: the handle is valid.
         assert_eq!(unsafe { spin_remove(client, 1) }, INTERNAL);
         assert_eq!(last_error(), "internal error: an earlier call failed: disconnect");
         // SAFETY: the handle is not used again.

@@ -124,3 +124,51 @@ pub unsafe extern "C" fn spin_events_lost(events: *mut Events) -> u64 {
     // SAFETY: guaranteed by the caller.
     guarded_or(0, || Ok(unsafe { exclusive("events", events)? }.ring.lost()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::EventInfo;
+    use libspin::{Event, What};
+    use spin_abi::command::Direction;
+    use spin_abi::fault::{Cause, Fault};
+    use std::mem::{offset_of, size_of};
+
+    /// Returns all words of an event at the offsets of the header: see `tests/header.c`.
+    fn words(what: What) -> [u64; 9] {
+        let info = EventInfo::from(Event { flow: 9, what });
+        let EventInfo { kind, flow, stage, cause, pc, address, length, reserved, host } = info;
+        let [a, b, c, d, e, f, g, h] = [kind, flow, stage, cause, pc, address, length, reserved].map(u64::from);
+        [a, b, c, d, e, f, g, h, host]
+    }
+
+    #[test]
+    fn fields_are_at_the_offsets_of_the_header() {
+        let offsets = [
+            offset_of!(EventInfo, kind),
+            offset_of!(EventInfo, flow),
+            offset_of!(EventInfo, stage),
+            offset_of!(EventInfo, cause),
+            offset_of!(EventInfo, pc),
+            offset_of!(EventInfo, address),
+            offset_of!(EventInfo, length),
+            offset_of!(EventInfo, reserved),
+            offset_of!(EventInfo, host),
+            size_of::<EventInfo>(),
+        ];
+        assert_eq!(offsets, [0, 4, 8, 12, 16, 20, 24, 28, 32, 40]);
+    }
+
+    #[test]
+    fn each_kind_has_its_fields() {
+        let cause = Cause::ALL[1];
+        let fault = Fault { cause, pc: 4, address: 5 };
+        assert_eq!(words(What::Fault { stage: 2, fault }), [1, 9, 2, cause.code().into(), 4, 5, 0, 0, 0]);
+        for (what, kind) in [(What::TimedOut, 2), (What::Evicted, 3), (What::Killed, 4)] {
+            assert_eq!(words(what), [kind, 9, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        for (direction, kind) in [(Direction::ToHost, 5), (Direction::FromHost, 6)] {
+            let copied = What::Copied { direction, host: 1 << 40, length: 7 };
+            assert_eq!(words(copied), [kind, 9, 0, 0, 0, 0, 7, 0, 1 << 40]);
+        }
+    }
+}

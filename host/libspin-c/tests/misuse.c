@@ -1,5 +1,5 @@
 /* Calls that fail: each returns the code of its error, has no other effect, and explains itself.
- * Usage: misuse SOCKET HANDLERS.elf FOLDER */
+ * Usage: misuse SOCKET HANDLERS.elf FOLDER CAPTURE */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <spin_client.h>
@@ -144,6 +144,36 @@ static void refusals(spin_client *client, spin_context *context, spin_image *ima
     printf(" %s\n", k->version);
 }
 
+/* The event of a copy is within host memory, and is read once. The capture of no frames is a header of 24 bytes. */
+static void events(spin_client *client, spin_context *context, const char *file) {
+    static char frames[4096];
+    spin_events *events;
+    spin_event event = {0};
+    spin_capture *sent;
+    void *host;
+    const void *start;
+    size_t len;
+    FILE *input = fopen(file, "rb");
+    HOLDS(input != NULL);
+    size_t size = fread(frames, 1, sizeof frames, input);
+    fclose(input);
+    EXPECT(SPIN_OK, spin_context_host_memory(context, &host, &len));
+    HOLDS(len == 1024);
+    EXPECT(SPIN_OK, spin_events_open(client, spin_context_id(context), &events));
+    EXPECT(SPIN_E_NO_EVENT, spin_events_wait(events, 1000));
+    EXPECT(SPIN_E_NO_EVENT, spin_events_poll(events, &event));
+    HOLDS(event.kind == 0 && spin_events_text(events)[0] == '\0');
+    EXPECT(SPIN_OK, spin_replay(client, frames, size, NULL, &sent));
+    EXPECT(SPIN_OK, spin_capture_bytes(sent, &start, &len));
+    HOLDS(len == 24 && memcmp(start, frames, 4) == 0);
+    spin_capture_free(sent);
+    EXPECT(SPIN_OK, spin_events_wait(events, 5000000));
+    EXPECT(SPIN_OK, spin_events_poll(events, &event));
+    HOLDS(event.kind == SPIN_EVENT_COPIED_TO_HOST && event.length == 4 && event.host == (uintptr_t)host + 4 * 3);
+    HOLDS(strstr(spin_events_text(events), "4 bytes copied to host address") != NULL);
+    spin_events_close(events);
+}
+
 /* A daemon that reads nothing, answers with a text if there is one, and closes the connection. */
 static spin_client *closed(const char *folder, const char *answer) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -201,7 +231,7 @@ int main(int argc, char **argv) {
     spin_image *image;
     spin_options *options;
     spin_context *context;
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
     HOLDS(spin_last_error()[0] == '\0');
     EXPECT(SPIN_OK, spin_connect(argv[1], &client));
     EXPECT(SPIN_OK, spin_image_load(argv[2], &image));
@@ -211,10 +241,12 @@ int main(int argc, char **argv) {
     EXPECT(SPIN_OK, spin_options_set_name(options, "misuse"));
     EXPECT(SPIN_OK, spin_options_add_rule(options, "udp dport 9999"));
     EXPECT(SPIN_OK, spin_options_set_handler_memory(options, 64));
+    EXPECT(SPIN_OK, spin_options_set_host_memory(options, 1024));
     EXPECT(SPIN_OK, spin_install(client, image, options, &context));
     null_pointers(client, options, image, context);
     bad_texts(client, options, spin_context_id(context));
     refusals(client, context, image);
+    events(client, context, argv[4]);
     threads(client);
     closed_connection(argv[3]);
     spin_disconnect(client);
