@@ -142,7 +142,9 @@ fn a_program_counts_packets_by_source() {
     let arguments = [&socket, &handlers, &capture].map(|path| path_text(path));
     for shared in [true, false] {
         let program = compile("examples/count_sources", shared, to.path());
-        let said = check(&program, &[&arguments[..], &["udp dport 9999"]].concat());
+        let arguments = [&arguments[..], &["udp dport 9999"]].concat();
+        // Both libraries have the same code: one run under valgrind is enough.
+        let said = if shared { check(&program, &arguments) } else { run(Command::new(&program).args(&arguments)) };
         let total = if shared { 6 } else { 12 };
         let expected = [
             "6 frames arrived",
