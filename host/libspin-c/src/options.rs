@@ -136,3 +136,92 @@ pub unsafe extern "C" fn spin_options_set_handlers(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libspin::{Abi, Checks, Early, Full, Isolation, Placement};
+    use std::ptr::{null, null_mut};
+
+    /// Options in which each field has a value of its own, none of them the default.
+    fn expected() -> Install {
+        Install {
+            name: "a name".into(),
+            rules: vec!["rule 1".into(), "rule 2".into()],
+            eom: Some("eom".into()),
+            key: Some("key".into()),
+            header: Some("header".into()),
+            early: Early::Drop,
+            handlers: Some(HandlerNames {
+                handlers: [None, Some("payload".into()), Some("completion".into())],
+                handler_mem: Some("memory".into()),
+            }),
+            host_mem: 1 << 33,
+            handler_mem: 2,
+            scratchpad: 3,
+            l1_bytes: Some(4),
+            instruction_limit: Some(5 << 32),
+            watchdog_us: Some(6 << 32),
+            message_timeout_us: Some(7 << 32),
+            doorbell_us: Some(8 << 32),
+            abi: Abi::Pspin,
+            checks: Checks::Exact,
+            isolation: Isolation::Message,
+            placement: Placement::Home,
+            weight: Some(9),
+            full: Full::Kill,
+            hpus: Some(10),
+            verdicts: true,
+            replaces: Some(11),
+            persistent: true,
+        }
+    }
+
+    #[test]
+    fn each_setter_has_its_field() {
+        let mut options = null_mut();
+        // SAFETY: all pointers are valid: a place for the handle, the handle, strings or null.
+        let codes = unsafe {
+            [
+                spin_options_new(&raw mut options),
+                spin_options_set_name(options, c"a name".as_ptr()),
+                spin_options_add_rule(options, c"rule 1".as_ptr()),
+                spin_options_add_rule(options, c"rule 2".as_ptr()),
+                spin_options_set_eom(options, c"eom".as_ptr()),
+                spin_options_set_key(options, c"key".as_ptr()),
+                spin_options_set_header(options, c"header".as_ptr()),
+                spin_options_set_early(options, c"drop".as_ptr()),
+                spin_options_set_handlers(
+                    options,
+                    null(),
+                    c"payload".as_ptr(),
+                    c"completion".as_ptr(),
+                    c"memory".as_ptr(),
+                ),
+                spin_options_set_host_memory(options, 1 << 33),
+                spin_options_set_handler_memory(options, 2),
+                spin_options_set_scratchpad(options, 3),
+                spin_options_set_l1_bytes(options, 4),
+                spin_options_set_instruction_limit(options, 5 << 32),
+                spin_options_set_watchdog_us(options, 6 << 32),
+                spin_options_set_message_timeout_us(options, 7 << 32),
+                spin_options_set_doorbell_us(options, 8 << 32),
+                spin_options_set_abi(options, c"pspin".as_ptr()),
+                spin_options_set_checks(options, c"exact".as_ptr()),
+                spin_options_set_isolation(options, c"message".as_ptr()),
+                spin_options_set_placement(options, c"home".as_ptr()),
+                spin_options_set_weight(options, 9),
+                spin_options_set_full(options, c"kill".as_ptr()),
+                spin_options_set_hpus(options, 10),
+                spin_options_set_verdicts(options, 1),
+                spin_options_set_replaces(options, 11),
+                spin_options_set_persistent(options, 1),
+            ]
+        };
+        assert!(codes.iter().all(|code| *code == 0), "{codes:?}");
+        // SAFETY: the handle is valid, and nobody else has it.
+        assert_eq!(unsafe { &*options }.0, expected());
+        // SAFETY: the handle is not used again.
+        unsafe { spin_options_free(options) };
+    }
+}
