@@ -32,7 +32,8 @@ flags=$(PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$to" pkg-config
 cc host/libspin-c/examples/count_sources.c -o "$to/count_sources" $flags -Wl,-rpath,"$lib"
 said=$(PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --modversion libspin; "$to/count_sources" "$to/spind.sock" "$to/echo.elf" "$to/none.pcap" 'udp dport 9997' 2>&1 || true)
 for line in "$("$bin/spind" --version | sed 's/.* //')" "$to/none.pcap: No such file or directory"; do grep -qx "$line" <<<"$said" || { echo "libspin: $said"; exit 1; }; done
-[ "$(readlink "$lib/libspin.so")" = libspin.so.1 ] && [ -f "$lib/libspin.a" ]
+[ "$(readlink "$lib/libspin.so")" = libspin.so.1 ] || { echo "libspin.so is no link to libspin.so.1"; exit 1; }
+[ -f "$lib/libspin.a" ] || { echo "there is no libspin.a"; exit 1; }
 readelf -d "$to/count_sources" | grep -q 'NEEDED.*\[libspin.so.1\]'
 "$bin/spin-pktgen" --help | grep -q "^Send test traffic on an interface"
 "$bin/spin-impair" --help | grep -q "^Relay frames between two interfaces"
