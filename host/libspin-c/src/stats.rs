@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use libspin::{ContextInfo, Counter};
+use libspin::{ContextInfo, Counter, Counters};
 use spin_abi::control::PRESSURE;
 
 use crate::call::{Out, free, guarded, shared, text};
@@ -94,9 +94,8 @@ unsafe fn look_up(
     })
 }
 
-fn listed(counters: &[(String, u64)], name: &str) -> Result<u64, Error> {
-    let found = counters.iter().find(|(known, _)| known == name);
-    found.map(|(_, value)| *value).ok_or_else(|| Error::NotFound(format!("counter {name:?}")))
+fn listed(counters: &Counters, name: &str) -> Result<u64, Error> {
+    counters.named(name).ok_or_else(|| Error::NotFound(format!("counter {name:?}")))
 }
 
 /// Returns a counter of a context. spind does not list zeros, nor all counters of other users' contexts.
@@ -112,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_is_hidden_is_not_zero() {
-        let counters = vec![(Counter::DropShare.name().to_owned(), 7)];
+        let counters = [(Counter::DropShare.name().to_owned(), 7)].into_iter().collect();
         let own = ContextInfo { counters, ..ContextInfo::default() };
         let hidden = ContextInfo { hidden: true, ..own.clone() };
         let killed = Counter::MessagesKilled.name();
