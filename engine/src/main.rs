@@ -14,8 +14,9 @@ use std::time::Duration;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
-use spin_engine::control::config::{Config, CoreList, File, Preset, XdpMode};
-use spin_engine::control::daemon::Daemon;
+use spin_engine::control::check::check;
+use spin_engine::control::config::{Config, ConfigErrors, CoreList, File, Preset, XdpMode};
+use spin_engine::control::daemon::{Daemon, DaemonError, USAGE};
 use spin_engine::control::log::LOG;
 use spin_engine::control::{loader_process, privileges};
 use spin_engine::settings::{Idle, Mode};
@@ -85,11 +86,14 @@ struct Args {
     /// Attachment of the XDP program.
     #[arg(long, value_enum)]
     xdp_mode: Option<XdpMode>,
+    /// Check the configuration file and its contexts, print all errors, and exit with 0 or 1.
+    #[arg(long, requires = "config")]
+    check: bool,
 }
 
 impl Args {
     /// The settings of the configuration file, overridden by the command line.
-    fn config(self) -> Result<Config, Box<dyn Error>> {
+    fn file(self) -> Result<File, ConfigErrors> {
         let mut file = self.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
         if self.iface.is_some() || self.nic.is_some() {
             (file.iface, file.nic) = (self.iface, self.nic);
@@ -109,7 +113,12 @@ impl Args {
         file.metrics = self.metrics.or(file.metrics);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);
-        Ok(Config::try_from(file)?)
+        Ok(file)
+    }
+
+    /// The checked settings.
+    fn config(self) -> Result<Config, ConfigErrors> {
+        self.file().and_then(Config::try_from)
     }
 }
 
@@ -117,9 +126,17 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == loader_process::ARGUMENT) {
         return loader_process();
     }
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // A closed output is not an error.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
     let Some(filter) = filter(std::env::var("SPIND_LOG").ok()) else {
         let _ = writeln!(stderr(), "spind: SPIND_LOG is none of error, warn, info, debug, trace");
-        return ExitCode::FAILURE;
+        return ExitCode::from(USAGE);
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -129,13 +146,28 @@ fn main() -> ExitCode {
         // Otherwise it would report errors on standard error and panic if that cannot be written.
         .log_internal_errors(false)
         .init();
-    let ran = run(Args::parse());
+    if args.check {
+        return check_file(args);
+    }
+    let ran = run(args);
     if let Err(error) = &ran {
         // Use the log, which does not block.
         LOG.write_text(&format!("spind: {error}\n"));
     }
     LOG.finish(LOG_FLUSH_TIME);
-    if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    ran.map_or_else(|error| ExitCode::from(error.exit_code()), |()| ExitCode::SUCCESS)
+}
+
+/// Checks the configuration file, and prints the result.
+fn check_file(args: Args) -> ExitCode {
+    let path = args.config.clone().unwrap_or_default();
+    let checked = args.file().and_then(check);
+    // Closed outputs are not errors.
+    let _ = match &checked {
+        Ok(()) => writeln!(stdout(), "{}: fine", path.display()),
+        Err(errors) => writeln!(stderr(), "spind: {errors}"),
+    };
+    ExitCode::from(u8::from(checked.is_err()))
 }
 
 /// The loader process of another spind, whose socket is the standard input.
@@ -166,7 +198,7 @@ fn filter(asked: Option<String>) -> Option<EnvFilter> {
     EnvFilter::try_new(&asked).ok().filter(|_| known)
 }
 
-fn run(args: Args) -> Result<(), Box<dyn Error>> {
+fn run(args: Args) -> Result<(), DaemonError> {
     privileges::gain_none()?;
     let config = args.config()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -181,7 +213,7 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
     if let Err(error) = writeln!(stdout(), "{statistics}") {
         warn!("the last statistics were not printed: {error}");
     }
-    Ok(ended?)
+    ended
 }
 
 /// Whether the process was started with a signal ignored, as by nohup(1). Read from the mask in proc_pid_status(5).

@@ -454,7 +454,9 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     let error_with = |socket: &Path| {
         let mut command = Command::new(&program);
         command.args(["--iface", "lo", "--xdp-mode", "generic", "--socket"]).arg(socket);
-        String::from_utf8(command.uid(65534).gid(65534).output().unwrap().stderr).unwrap()
+        let output = command.uid(65534).gid(65534).output().unwrap();
+        assert_eq!(output.status.code(), Some(77), "no restart mends that");
+        String::from_utf8(output.stderr).unwrap()
     };
     let error = error_with(&folder.path().join("s"));
     // A socket path that needs privileges too is not what the first error is about.

@@ -1,7 +1,7 @@
 //! The control side of spind: everything that does not touch packets.
 //!
 //! * [`daemon`]: spind from start to end, and the control thread.
-//! * [`config`]: the configuration file and its checks.
+//! * [`config`]: the configuration file and its checks; [`static_contexts`]: its contexts; [`check`]: `spind --check`.
 //! * [`capabilities`]: information for applications before they choose handlers.
 //! * `host`: what the host's kernel knows, and holds for contexts.
 //! * `install`: checks and prepares contexts.
@@ -17,6 +17,7 @@
 
 pub mod audit;
 pub mod capabilities;
+pub mod check;
 pub mod config;
 pub mod daemon;
 pub mod endpoint;
@@ -31,4 +32,5 @@ pub mod replay;
 pub mod server;
 pub mod shared_memory_quota;
 pub mod socket_file;
+pub mod static_contexts;
 mod stats_cache;

@@ -5,31 +5,40 @@ use std::fmt;
 use std::path::PathBuf;
 
 use spin_abi::map::MachineError;
+use spin_matcher::TableError;
 
 use crate::control::endpoint::BadEndpoint;
 use crate::control::policy::error::SectionError;
+use crate::install::InstallError;
 use crate::settings::MAX_CONTEXTS;
 
 /// All errors of a configuration.
-#[derive(Debug)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
+#[derive(Debug, Default)]
+pub struct ConfigErrors {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// The errors.
+    pub errors: Vec<ConfigError>,
+}
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, error) in self.0.iter().enumerate() {
-            let line = if place == 0 { "" } else { "\nspind: " };
-            write!(f, "{line}{error}")?;
-        }
-        Ok(())
+        f.write_str(&self.lines().collect::<Vec<_>>().join("\nspind: "))
     }
 }
 
 impl Error for ConfigErrors {}
 
 impl ConfigErrors {
+    /// A line for each error.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let file = self.file.as_ref().map_or(String::new(), |file| format!("configuration {}: ", file.display()));
+        self.errors.iter().map(move |error| format!("{file}{error}"))
+    }
+
     /// Keeps an error for later. Returns the value if there is none.
-    pub(super) fn keep<T>(&mut self, result: Result<T, impl Into<ConfigError>>) -> Option<T> {
-        result.map_err(|error| self.0.push(error.into())).ok()
+    pub(crate) fn keep<T>(&mut self, result: Result<T, impl Into<ConfigError>>) -> Option<T> {
+        result.map_err(|error| self.errors.push(error.into())).ok()
     }
 }
 
@@ -37,20 +46,17 @@ impl ConfigErrors {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("configuration {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// The file is not valid.
-    #[error("configuration {}: {source}", path.display())]
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    /// A line of the file is not valid.
+    #[error("line {line}: {key}{message}")]
     Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and expected value.
-        source: Box<toml::de::Error>,
+        /// The line.
+        line: usize,
+        /// The key, with a colon behind it. Empty: the line is no TOML.
+        key: String,
+        /// The expected value.
+        message: String,
     },
     /// Neither an interface nor a NIC is given.
     #[error("no NIC to serve: give --iface IF, --nic loopback or --nic pcap:IN,OUT")]
@@ -130,7 +136,55 @@ pub enum ConfigError {
     /// An error in the policy.
     #[error(transparent)]
     Policy(#[from] SectionError),
+    /// A context of the configuration cannot be installed.
+    #[error("context {number}{}, image {}: {cause}", if name.is_empty() { String::new() } else { format!(" ({name})") }, image.display())]
+    Context {
+        /// Its number in the file, from 1 on.
+        number: usize,
+        /// Its name.
+        name: String,
+        /// Path of its image.
+        image: PathBuf,
+        /// Cause.
+        cause: ContextError,
+    },
+    /// More contexts than allowed.
+    #[error("{count} contexts, and limits.contexts is {most}: remove some, or raise it (1 to {MAX_CONTEXTS})")]
+    ManyContexts {
+        /// Number of contexts.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The rules of all contexts together do not fit.
+    #[error("rules of all contexts together: {0}")]
+    Rules(TableError),
+    /// There is no account to run as.
+    #[error(
+        "no account {0} to run as once the NIC is open: create it (useradd --system spind), or name another one with `user`"
+    )]
+    NoAccount(String),
     /// Not a NIC.
     #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
     BadNic(String),
+}
+
+/// Reason why a context of the configuration cannot be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// The image cannot be read.
+    #[error("cannot be read: {0}")]
+    Image(#[from] std::io::Error),
+    /// Refused, as a request to install it would be.
+    #[error(transparent)]
+    Install(Box<InstallError>),
+    /// Another context has its name, by which contexts are compared when the configuration is read again.
+    #[error("context {0} has the same name: give it another `name`")]
+    SameName(usize),
+}
+
+impl From<InstallError> for ContextError {
+    fn from(error: InstallError) -> Self {
+        Self::Install(Box::new(error))
+    }
 }

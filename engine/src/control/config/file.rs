@@ -1,6 +1,6 @@
 //! The configuration file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::Error;
@@ -9,7 +9,6 @@ use spin_abi::map::Machine;
 use spin_abi::units::size;
 
 use super::cores;
-use super::error::ConfigError;
 use super::machine::MachineSizes;
 use crate::control::policy::section::Section;
 use crate::settings::{Idle, Limits, Mode, Sizes};
@@ -61,17 +60,9 @@ pub struct File {
     pub policy: Section,
     /// Contexts installed at start, in order of priority.
     pub context: Vec<StaticContext>,
-}
-
-impl File {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`ConfigError::Read`], [`ConfigError::Parse`].
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.into(), source: Box::new(source) })
-    }
+    /// Where it was read.
+    #[serde(skip)]
+    pub path: Option<PathBuf>,
 }
 
 /// Machines by name.

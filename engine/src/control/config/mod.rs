@@ -1,6 +1,6 @@
 //! Configuration: a file, overridden by the command line, and checked once. A [`Config`] is valid.
 //!
-//! * `file`: the file; `machine`: its section `[machine]`.
+//! * `file`: the file; `machine`: its section `[machine]`; `parse`: all errors of its lines.
 //! * `nic`: the NIC to serve.
 //! * `limits`: checks of sizes, limits and cores.
 //! * `error`: errors in a configuration.
@@ -11,6 +11,7 @@ mod file;
 mod limits;
 mod machine;
 mod nic;
+mod parse;
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ use crate::control::policy::Policy;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
 pub use cores::CoreList;
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, ContextError};
 pub use file::{File, Preset, StaticContext, XdpMode};
 pub use machine::MachineSizes;
 pub(crate) use machine::max_image_size;
@@ -31,6 +32,8 @@ pub use nic::Nic;
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The file that it was read from, if there is one.
+    pub file: Option<PathBuf>,
     /// The NIC.
     pub nic: Nic,
     /// The machine handlers see.
@@ -74,7 +77,7 @@ impl TryFrom<File> for Config {
 
     /// Checks everything, so that all errors are known at once.
     fn try_from(file: File) -> Result<Self, ConfigErrors> {
-        let mut errors = ConfigErrors(Vec::new());
+        let mut errors = ConfigErrors { file: file.path.clone(), ..ConfigErrors::default() };
         let nic = errors.keep(match (file.iface, file.nic) {
             (Some(iface), None) => Ok(Nic::Interface(iface)),
             (None, Some(nic)) => nic.parse(),
@@ -86,19 +89,20 @@ impl TryFrom<File> for Config {
         if let (Some(nic), Some(machine), Some(local_share)) = (&nic, &machine, local_share) {
             errors.keep(limits::check_cores(&file.cores, file.mode, local_share, nic, machine));
         }
-        errors.0.extend(limits::check_sizes(&file.sizes));
-        errors.0.extend(limits::check_limits(&file.limits));
+        errors.errors.extend(limits::check_sizes(&file.sizes));
+        errors.errors.extend(limits::check_limits(&file.limits));
         let socket_mode = errors.keep(file.socket_mode.map_or(Ok(0o660), |text| octal(&text)));
         let metrics = errors.keep(file.metrics.map(|text| text.parse::<Endpoint>()).transpose());
         let policy =
-            Policy::new(file.policy).map_err(|wrong| errors.0.extend(wrong.into_iter().map(ConfigError::from)));
+            Policy::new(file.policy).map_err(|wrong| errors.errors.extend(wrong.into_iter().map(ConfigError::from)));
         let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics.zip(policy.ok()));
         let Some((((nic, machine), (local_share, socket_mode)), (metrics, policy))) =
-            checked.filter(|_| errors.0.is_empty())
+            checked.filter(|_| errors.errors.is_empty())
         else {
             return Err(errors);
         };
         Ok(Self {
+            file: file.path,
             nic,
             machine,
             engine: file.engine.unwrap_or_default(),
@@ -137,7 +141,7 @@ mod tests {
     /// The configuration, or the first error.
     fn config(text: &str) -> Result<Config, ConfigError> {
         let file = toml::from_str::<File>(text).expect("parses");
-        Config::try_from(file).map_err(|ConfigErrors(mut errors)| errors.remove(0))
+        Config::try_from(file).map_err(|ConfigErrors { mut errors, .. }| errors.remove(0))
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Errors that stop spind.
 
-use std::path::PathBuf;
-
 use spin_nic::NicError;
 
+use crate::control::config::ConfigErrors;
 use crate::control::server::ServerError;
+use crate::control::socket_file::SocketError;
 use crate::cores::ThreadError;
 use crate::install::InstallError;
 
@@ -29,28 +29,52 @@ pub enum DaemonError {
     /// Privileges cannot be given up.
     #[error("cannot give up privileges: {0}")]
     Privileges(std::io::Error),
-    /// There is no account to run as.
-    #[error(
-        "no account {0} to run as once the NIC is open: create it (useradd --system spind), or name another one with `user`"
-    )]
-    NoAccount(String),
     /// The loader process does not start.
     #[error("cannot start the loader process: {0}")]
     Loader(std::io::Error),
-    /// A context of the configuration file cannot be installed.
-    #[error("context of image {}: {source}", image.display())]
+    /// Error of the configuration, or of its contexts.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The engine refused a context of the configuration.
+    #[error("context {name}: {source}")]
     Context {
-        /// Image of the context.
-        image: PathBuf,
+        /// Name of the context.
+        name: String,
         /// Cause.
-        source: Box<InstallError>,
+        source: InstallError,
     },
-    /// An image of the configuration file cannot be read.
-    #[error("image {}: {source}", image.display())]
-    ReadImage {
-        /// Path of the image.
-        image: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
+    /// The system refuses something that every program may do.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
+/// Exit codes, of sysexits.h. deploy/spind.service names those after which a restart is of no use; docs/service.md has the table.
+mod exit {
+    /// Wrong command line.
+    pub const USAGE: u8 = 64;
+    /// The NIC, a socket or an address is missing, busy, or went away.
+    pub const UNAVAILABLE: u8 = 69;
+    /// The system refuses a thread, memory or a system call.
+    pub const SYSTEM: u8 = 71;
+    /// Missing privileges.
+    pub const NO_PERMISSION: u8 = 77;
+    /// Wrong configuration.
+    pub const CONFIG: u8 = 78;
+}
+
+/// Exit code after a wrong command line.
+pub const USAGE: u8 = exit::USAGE;
+
+impl DaemonError {
+    /// The code with which spind ends after this error.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Nic(NicError::Privileges { .. }) => exit::NO_PERMISSION,
+            Self::Server(ServerError::Socket(SocketError::NotASocket(_))) => exit::CONFIG,
+            Self::Config(_) | Self::Context { .. } => exit::CONFIG,
+            Self::Nic(_) | Self::Server(_) | Self::Gone(_) | Self::Thread(ThreadError::Nic(_)) => exit::UNAVAILABLE,
+            Self::Thread(_) | Self::Wait(_) | Self::Privileges(_) | Self::Loader(_) | Self::System(_) => exit::SYSTEM,
+        }
+    }
 }

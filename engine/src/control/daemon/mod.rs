@@ -20,27 +20,25 @@ use spin_nic::{Filter, NicError};
 
 use descriptors::Descriptors;
 
-use crate::context::loader::Loader;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
-use crate::control::config::{Config, Nic, StaticContext};
-use crate::control::host::memory;
+use crate::control::check::account;
+use crate::control::config::{Config, ConfigErrors, Nic};
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
 use crate::control::policy::host::Host;
 use crate::control::privileges::{self, Account};
 use crate::control::replay::Replay;
 use crate::control::server::{Answer, FairQueue, Responder, Server, ServerError, Ticket, Work};
+use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
-use crate::install::ledger::Ledger;
 use crate::install::ports::Ports;
-use crate::install::{InstallError, Prepared, User};
-use crate::settings::Limits;
+use crate::install::{InstallError, User};
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
-pub use error::DaemonError;
+pub use error::{DaemonError, USAGE};
 use nics::Nics;
 
 /// Maximum number of requests that are answered together.
@@ -86,10 +84,9 @@ impl Daemon {
         let descriptors = Descriptors::raise();
         let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
         let privileged = privileged(config)?;
-        let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
-        let loader = Arc::new(loader.with_ledger(Arc::new(ledger(&config.limits))));
-        let contexts: Vec<_> =
-            config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
+        let loader = Arc::new(static_contexts::loader(config));
+        let uid = rustix::process::getuid().as_raw();
+        let contexts = static_contexts::prepare(config, uid, &loader, |_| true)?;
         let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let Nics { queues, far, filter } = nics::open(config)?;
         let capabilities = capabilities::of(config, &queues);
@@ -128,10 +125,11 @@ impl Daemon {
         let group = WorkerGroup::new(workers, receiving, steering, config.limits);
         let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
         let mut daemon = Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared };
-        let transaction = Transaction { installs: contexts, ..Transaction::default() };
-        let installed = daemon.group.change(transaction).installed;
-        for (installed, context) in installed.into_iter().zip(&config.contexts) {
-            installed.map_err(|source| failed(context, source))?;
+        let (contexts, installs): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
+        let installs = installs.into_iter().flatten().collect();
+        let installed = daemon.group.change(Transaction { installs, ..Transaction::default() }).installed;
+        for (installed, Description { install, .. }) in installed.into_iter().zip(contexts) {
+            installed.map_err(|source| DaemonError::Context { name: install.name, source })?;
         }
         daemon.shared.go.store(true, Relaxed);
         daemon.server.start(loader, config.limits, (config.policy.clone(), host), capabilities)?;
@@ -262,19 +260,10 @@ impl Daemon {
 
 /// The process that keeps privileges while an interface is served, and the account that this one runs as then.
 fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, DaemonError> {
-    if !matches!(config.nic, Nic::Interface(_)) {
-        return Ok(None);
-    }
-    let name = config.user.as_deref();
-    let account = Account::find(name).ok_or_else(|| DaemonError::NoAccount(name.unwrap_or("nobody").to_owned()))?;
+    let account = account(config).map_err(|error| ConfigErrors { file: config.file.clone(), errors: vec![error] })?;
+    let Some(account) = account else { return Ok(None) };
     let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
     Ok(Some((Arc::new(loader), account)))
-}
-
-/// The limits of users' memory.
-fn ledger(limits: &Limits) -> Ledger {
-    let total = limits.memory.unwrap_or_else(|| memory::limit() / 4 * 3);
-    Ledger::new(total, limits.user_memory.unwrap_or(total / 2))
 }
 
 /// Hands over to the loader process what needs privileges.
@@ -306,20 +295,4 @@ fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, 
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
     result.map(|()| Reply::Ok).map_err(|error| error.to_string())
-}
-
-/// Checks and prepares a context of the configuration.
-fn prepare(context: &StaticContext, config: &Config, loader: &Loader) -> Result<Prepared, DaemonError> {
-    let image = &context.image;
-    let file = std::fs::read(image).map_err(|source| DaemonError::ReadImage { image: image.clone(), source })?;
-    let mut install = context.install.clone();
-    if install.name.is_empty() {
-        install.name = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    }
-    let uid = rustix::process::getuid().as_raw();
-    Prepared::new(install, &file, uid, loader, &config.limits).map_err(|source| failed(context, source))
-}
-
-fn failed(context: &StaticContext, source: InstallError) -> DaemonError {
-    DaemonError::Context { image: context.image.clone(), source: Box::new(source) }
 }
