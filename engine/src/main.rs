@@ -14,10 +14,11 @@ use std::time::Duration;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
-use spin_engine::control::check::check;
+use spin_engine::control::check::{check, checked};
 use spin_engine::control::config::{Config, ConfigErrors, CoreList, File, Preset, XdpMode};
 use spin_engine::control::daemon::{Daemon, DaemonError, USAGE};
 use spin_engine::control::log::LOG;
+use spin_engine::control::reload::HangUps;
 use spin_engine::control::{loader_process, privileges};
 use spin_engine::settings::{Idle, Mode};
 use tracing::warn;
@@ -28,7 +29,7 @@ use tracing_subscriber::filter::LevelFilter;
 const LOG_FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Turn an interface into a NIC with a PsPIN unit. Runs sPIN handlers on the packets that they match and passes the rest to the kernel.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(
     name = "spind",
     version,
@@ -118,7 +119,7 @@ impl Args {
 
     /// The checked settings.
     fn config(self) -> Result<Config, ConfigErrors> {
-        self.file().and_then(Config::try_from)
+        self.file().and_then(checked)
     }
 }
 
@@ -200,15 +201,17 @@ fn filter(asked: Option<String>) -> Option<EnvFilter> {
 
 fn run(args: Args) -> Result<(), DaemonError> {
     privileges::gain_none()?;
-    let config = args.config()?;
+    let config = args.clone().config()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let reads_again = config.file.is_some();
+    let hang_up = (!reads_again && !is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
         // A second signal of the same kind ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let (statistics, ended) = Daemon::new(&config, &stop)?.run();
+    let hang_ups = reads_again.then(|| HangUps::catch(move || args.clone().config())).transpose()?;
+    let (statistics, ended) = Daemon::new(&config, &stop, hang_ups)?.run();
     // A closed standard output is not an error.
     if let Err(error) = writeln!(stdout(), "{statistics}") {
         warn!("the last statistics were not printed: {error}");

@@ -1,5 +1,7 @@
 //! Settings of threads and contexts, as set by the configuration file and the command line.
 
+use std::fmt;
+
 use serde::Deserialize;
 use spin_abi::control::MAX_JSON;
 use spin_abi::units::size;
@@ -29,6 +31,15 @@ pub enum Mode {
     #[serde(alias = "spread")]
     #[value(alias = "spread")]
     Pipeline,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RunToCompletion => "run-to-completion",
+            Self::Pipeline => "pipeline",
+        })
+    }
 }
 
 /// Sizes of each thread's tables.

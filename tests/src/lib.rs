@@ -99,9 +99,19 @@ impl Spind {
     /// When spind does not listen in time.
     #[must_use]
     pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
+        Self::start_with(folder, &[], arguments)
+    }
+
+    /// Starts spind with the socket in a given folder, and with variables of the environment such as `SPIND_LOG=debug`.
+    ///
+    /// # Panics
+    /// When spind does not listen in time.
+    #[must_use]
+    pub fn start_with(folder: tempfile::TempDir, variables: &[&str], arguments: &[&str]) -> Self {
         // `nohup` ignores SIGHUP for its children; the default handling is restored, so that the signal ends spind.
         let mut child = Command::new("env")
             .arg("--default-signal=HUP")
+            .args(variables)
             .arg(binary("spind"))
             .args(arguments)
             .arg("--socket")

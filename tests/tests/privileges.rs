@@ -45,9 +45,11 @@ fn capabilities(thread: i32) -> [u64; 4] {
         .map(|name| u64::from_str_radix(&status(thread, name), 16).expect("hexadecimal"))
 }
 
-/// spind on an interface, with two packet threads and metrics.
+/// spind on an interface, with two packet threads, metrics, and a configuration to read again.
 fn start(link: &Link) -> Spind {
-    within(&link.near, || Spind::start(&["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")]))
+    within(&link.near, || {
+        Spind::start_configured("", &["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")])
+    })
 }
 
 #[test]
@@ -59,7 +61,8 @@ fn each_thread_has_the_identity_and_capabilities_of_the_table() {
     let spind = start(&link);
     let loader = loader_of(spind.pid());
     let own = threads(spind.pid());
-    assert!(own.len() >= 6, "main, monitor, log, two packet threads, control: {own:?}");
+    let names: Vec<_> = own.iter().map(|&thread| status(thread, "Name")).collect();
+    assert!(own.len() >= 8 && names.contains(&"reload".to_owned()), "{names:?}");
     for thread in own {
         let name = status(thread, "Name");
         let uids = status(thread, "Uid");

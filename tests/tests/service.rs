@@ -1,10 +1,18 @@
 //! spind as a service: checks of its configuration, exit codes, and what it reports to the service manager.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
-use spin_tests::{Spind, binary};
+use libspin::{Client, Install};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use rustix::process::Signal;
+use spin_tests::{ACTION_TIMEOUT, Spind, binary};
 
 /// A folder with an image `reply.elf`.
 fn folder() -> tempfile::TempDir {
@@ -118,4 +126,99 @@ fn exit_codes_say_whether_a_restart_is_of_use() {
     assert_eq!([taken, Some(missing)], [Some(69); 2]);
     assert!(!prevented().contains(&69) && !prevented().contains(&71), "these may pass by themselves");
     assert_eq!([run(&["--help"]).status.code(), run(&["--version"]).status.code()], [Some(0); 2]);
+}
+
+/// A service manager: a socket that spind sends messages to.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn at(path: &Path) -> Self {
+        Self(UnixDatagram::bind(path).expect("a free path"))
+    }
+
+    /// The next message. `None` when none comes in time.
+    fn next(&self, timeout: Duration) -> Option<String> {
+        self.0.set_read_timeout(Some(timeout)).expect("a timeout");
+        let mut message = [0; 1024];
+        let length = self.0.recv(&mut message).ok()?;
+        Some(String::from_utf8(message[..length].to_vec()).expect("UTF-8"))
+    }
+
+    /// Waits for a message. Returns those before it.
+    fn wait_for(&self, wanted: &str) -> Vec<String> {
+        let mut before = Vec::new();
+        loop {
+            match self.next(ACTION_TIMEOUT) {
+                Some(message) if message == wanted => return before,
+                Some(message) => before.push(message),
+                None => panic!("no {wanted}: {before:?}"),
+            }
+        }
+    }
+}
+
+/// The thread of a process that runs handlers.
+fn packet_thread(process: u32) -> Pid {
+    let tasks =
+        fs::read_dir(format!("/proc/{process}/task")).expect("it runs").filter_map(|entry| Some(entry.ok()?.path()));
+    let named = |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("cluster"));
+    let task = tasks.into_iter().find(named).expect("a packet thread");
+    Pid::from_raw(task.file_name().and_then(|id| id.to_str()?.parse().ok()).expect("an id"))
+}
+
+#[test]
+fn the_service_manager_is_told_of_state_and_liveness() {
+    let folder = folder();
+    let config = configuration(&folder, &format!("nic = 'loopback'\n{}", context(&folder, "")));
+    let config = config.to_str().expect("UTF-8").to_owned();
+    let path = folder.path().join("notify");
+    let manager = Manager::at(&path);
+    // spind listens as soon as the manager is told that it is ready, with all contexts.
+    let socket = folder.path().join("spind.sock");
+    let ready = thread::spawn(move || {
+        let status = manager.wait_for("READY=1");
+        let contexts = Client::connect(socket).expect("it listens").contexts().expect("it answers");
+        (manager, status, contexts.len())
+    });
+    let variable = format!("NOTIFY_SOCKET={}", path.display());
+    let mut spind = Spind::start_with(folder, &[&variable, "WATCHDOG_USEC=100000"], &["--config", &config]);
+    let (manager, status, contexts) = ready.join().expect("no panic");
+    assert_eq!((status, contexts), (vec!["STATUS=loopback, run-to-completion, 1 context".to_owned()], 1));
+
+    for _ in 0..3 {
+        assert_eq!(manager.wait_for("WATCHDOG=1"), [""; 0]);
+    }
+    // While a packet thread does not answer, there is no sign of life. Some may be unread, and one under way.
+    let thread = packet_thread(spind.pid());
+    ptrace::attach(thread).expect("it is a thread of a child");
+    waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops");
+    while manager.next(Duration::from_millis(1)).is_some() {}
+    let quiet = Duration::from_millis(500);
+    let last = std::iter::from_fn(|| manager.next(quiet)).take(10).count();
+    assert!(last <= 1, "{last} signs of life of a thread that is stopped");
+    ptrace::detach(thread, None).expect("it continues");
+    manager.wait_for("WATCHDOG=1");
+
+    let mut client = Client::connect(spind.socket()).expect("it listens");
+    let install = Install { rules: vec!["udp dport 1".into()], ..Install::default() };
+    let id = client.install(&install, &spin_handlers::image("udp_pingpong", &[])).expect("installs").id;
+    manager.wait_for("STATUS=loopback, run-to-completion, 2 contexts");
+    client.remove(id).expect("it is ours");
+    manager.wait_for("STATUS=loopback, run-to-completion, 1 context");
+    for text in ["nic = 'loopback'", "nonsense"] {
+        fs::write(&config, text).expect("written");
+        spind.signal(Signal::HUP);
+        let reloading = || manager.next(ACTION_TIMEOUT).expect("a message");
+        let reloading = std::iter::repeat_with(reloading).find(|message| message != "WATCHDOG=1").expect("a message");
+        let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|time| time.parse::<u64>().ok());
+        assert!(time.is_some_and(|time| time > 0), "{reloading}");
+        let refused = text == "nonsense";
+        let status = if refused { "STATUS=configuration refused, nothing changed: 1 errors" } else { "READY=1" };
+        manager.wait_for(status);
+        manager.wait_for(if refused { "READY=1" } else { "STATUS=loopback, run-to-completion, 0 contexts" });
+    }
+    spind.signal(Signal::TERM);
+    let before = manager.wait_for("STOPPING=1");
+    assert!(before.iter().all(|message| message == "WATCHDOG=1"), "{before:?}");
+    assert!(spind.wait().0);
 }

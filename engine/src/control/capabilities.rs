@@ -50,6 +50,11 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
     }
 }
 
+/// Sets the limits to those of a changed configuration.
+pub fn set_limits(capabilities: &mut Capabilities, config: &Config) {
+    capabilities.limits = limits(config, capabilities.threads.into());
+}
+
 const fn machine(machine: &Machine) -> MachineInfo {
     MachineInfo {
         clusters: machine.clusters,

@@ -1,4 +1,4 @@
-//! `spind --check`: checks a configuration without opening anything but its files.
+//! Checks a configuration as a whole, without opening anything but its files.
 
 use super::config::{Config, ConfigError, ConfigErrors, File, Nic};
 use super::privileges::Account;
@@ -9,20 +9,24 @@ use super::static_contexts::{self, loader};
 /// # Errors
 /// All that is wrong with it.
 pub fn check(file: File) -> Result<(), ConfigErrors> {
+    let config = checked(file)?;
+    let mut errors = check_contexts(&config).err().unwrap_or_default();
+    errors.file.clone_from(&config.file);
+    errors.keep(account(&config));
+    if errors.errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Checks the values of a configuration.
+///
+/// # Errors
+/// All that is wrong with it. If there is anything, also the errors of its contexts, so that nobody has to start twice to see them.
+pub fn checked(file: File) -> Result<Config, ConfigErrors> {
     let contexts = contexts_alone(&file);
-    match Config::try_from(file) {
-        Ok(config) => {
-            let mut errors = check_contexts(&config).err().unwrap_or_default();
-            errors.file.clone_from(&config.file);
-            errors.keep(account(&config));
-            if errors.errors.is_empty() { Ok(()) } else { Err(errors) }
-        }
-        Err(mut errors) => {
-            let contexts = Config::try_from(contexts).and_then(|config| check_contexts(&config));
-            errors.errors.extend(contexts.err().unwrap_or_default().errors);
-            Err(errors)
-        }
-    }
+    Config::try_from(file).map_err(|mut errors| {
+        let wrong = Config::try_from(contexts).and_then(|config| check_contexts(&config));
+        errors.errors.extend(wrong.err().unwrap_or_default().errors);
+        errors
+    })
 }
 
 /// The account that spind runs as once an interface is open.

@@ -1,15 +1,18 @@
 //! The control side of spind: everything that does not touch packets.
 //!
 //! * [`daemon`]: spind from start to end, and the control thread.
-//! * [`config`]: the configuration file and its checks; [`static_contexts`]: its contexts; [`check`]: `spind --check`.
+//! * [`config`]: the configuration file and its checks; [`static_contexts`]: its contexts; [`check`]: checks it whole.
 //! * [`capabilities`]: information for applications before they choose handlers.
+//! * `descriptors`: open files that contexts and ports may take.
 //! * `host`: what the host's kernel knows, and holds for contexts.
 //! * `install`: checks and prepares contexts.
 //! * [`server`], [`socket_file`]: the control socket.
 //! * [`shared_memory_quota`]: quota for shared memory of removed contexts that applications keep.
 //! * `stats_cache`: counters, read once for all clients.
 //! * [`metrics`]: all counters for Prometheus; [`endpoint`]: the addresses to serve them on.
+//! * [`reload`]: reads the configuration again.
 //! * [`replay`]: replays a capture through the loopback NIC.
+//! * [`notify`]: messages to the service manager.
 //! * [`policy`]: what ordinary users may match and send.
 //! * [`privileges`]: drops capabilities that are no longer needed.
 //! * [`loader_process`]: the process that keeps privileges while spind runs.
@@ -20,14 +23,17 @@ pub mod capabilities;
 pub mod check;
 pub mod config;
 pub mod daemon;
+pub mod descriptors;
 pub mod endpoint;
 pub mod host;
 mod install;
 pub mod loader_process;
 pub mod log;
 pub mod metrics;
+pub mod notify;
 pub mod policy;
 pub mod privileges;
+pub mod reload;
 pub mod replay;
 pub mod server;
 pub mod shared_memory_quota;

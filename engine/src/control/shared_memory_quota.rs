@@ -34,31 +34,23 @@ pub enum QuotaError {
 }
 
 /// Shared memory by user, of existing and of removed contexts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SharedMemoryQuota {
     regions: Mutex<Vec<(u32, Arc<Region>)>>,
-    /// Maximum number of bytes of removed contexts that a user may keep.
-    bytes: u64,
 }
 
 impl SharedMemoryQuota {
-    /// A quota of `bytes` of removed contexts for each user.
-    #[must_use]
-    pub const fn new(bytes: u64) -> Self {
-        Self { regions: Mutex::new(Vec::new()), bytes }
-    }
-
-    /// A descriptor of a region for the user of its context.
+    /// A descriptor of a region for the user of its context, who may keep at most `most` bytes of removed contexts.
     ///
     /// # Errors
     /// See [`QuotaError`].
-    pub fn share(&self, user: u32, region: &Arc<Region>) -> Result<OwnedFd, QuotaError> {
+    pub fn share(&self, user: u32, region: &Arc<Region>, most: u64) -> Result<OwnedFd, QuotaError> {
         self.sweep();
         let mut regions = self.lock();
         if !regions.iter().any(|(_, known)| Arc::ptr_eq(known, region)) {
             let (count, bytes) = kept(&regions, user);
-            if count >= MAX_KEPT || bytes > self.bytes {
-                return Err(QuotaError::Kept { bytes, count, most: self.bytes });
+            if count >= MAX_KEPT || bytes > most {
+                return Err(QuotaError::Kept { bytes, count, most });
             }
             regions.push((user, region.clone()));
         }
@@ -101,25 +93,28 @@ mod tests {
 
     use super::{MAX_KEPT, QuotaError, SharedMemoryQuota};
 
+    /// Bytes that a user may keep.
+    const MOST: u64 = 100 << 12;
+
     fn region(len: u64) -> Arc<Region> {
         Arc::new(Region::create(len).expect("memory"))
     }
 
     #[test]
     fn a_user_over_the_quota_gets_no_descriptor_until_some_are_closed() {
-        let quota = SharedMemoryQuota::new(100 << 12);
+        let quota = SharedMemoryQuota::default();
         let lives = region(1 << 20);
-        let _theirs = quota.share(7, &lives).expect("the first");
+        let _theirs = quota.share(7, &lives, MOST).expect("the first");
         let share = |len: u64| {
             let region = region(len);
-            quota.share(7, &region).map(|fd| Region::from_fd(fd, len).expect("a region"))
+            quota.share(7, &region, MOST).map(|fd| Region::from_fd(fd, len).expect("a region"))
         };
         let mut kept: Vec<Region> = (0..MAX_KEPT).map(|_| share(1 << 12).expect("few")).collect();
         kept.iter().for_each(|region| region.write(0, &[1]).expect("within it"));
         let refused = share(1 << 12).expect_err("too many");
         assert!(matches!(refused, QuotaError::Kept { count: MAX_KEPT, bytes: 65536, most: 409_600 }), "{refused}");
-        quota.share(7, &lives).expect("that it has already");
-        quota.share(8, &region(1 << 12)).expect("another's do not count");
+        quota.share(7, &lives, MOST).expect("that it has already");
+        quota.share(8, &region(1 << 12), MOST).expect("another's do not count");
         let mut byte = [0];
         assert!(kept.iter().all(|region| region.read(0, &mut byte).is_ok() && byte == [1]), "nothing is lost");
         kept.truncate(3);

@@ -62,6 +62,11 @@ impl WorkerGroup {
         Self { workers, receiving, steering, limits, slots: RefCell::default() }
     }
 
+    /// Sets the limits for contexts that are installed from now on.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Installs a context: attaches it on every thread, then programs the NIC. Returns the context's id.
     ///
     /// # Errors
@@ -313,6 +318,14 @@ impl WorkerGroup {
     pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Worker) -> R + Clone + Send + 'static) -> Vec<R> {
         let replies: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
         replies.into_iter().filter_map(PendingReply::wait).collect()
+    }
+
+    /// Whether all threads answer. Waits for their answers.
+    #[must_use]
+    pub fn all_answer(&self) -> bool {
+        let answered = self.all(|_| ()).len();
+        let receives = self.receiver().is_none_or(|receiver| receiver.ask(|_| ()).is_some());
+        answered == self.workers.len() && receives
     }
 
     /// Waits until all threads have ended. The caller has stopped them by other means. Returns the sum of their statistics, and

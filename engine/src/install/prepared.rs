@@ -73,6 +73,13 @@ impl Prepared {
         self.match_spec.send = Some(send);
     }
 
+    /// Has it replace a context of its user, or none.
+    #[must_use]
+    pub fn replacing(mut self, other: Option<u32>) -> Self {
+        self.install.replaces = other;
+        self
+    }
+
     /// Takes what the user should know.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)

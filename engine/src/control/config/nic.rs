@@ -1,5 +1,6 @@
 //! The NIC to serve.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,6 +20,16 @@ pub enum Nic {
         /// Capture to write.
         output: PathBuf,
     },
+}
+
+impl fmt::Display for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => f.write_str(name),
+            Self::Loopback => f.write_str("loopback"),
+            Self::Pcap { input, output } => write!(f, "pcap:{},{}", input.display(), output.display()),
+        }
+    }
 }
 
 impl FromStr for Nic {

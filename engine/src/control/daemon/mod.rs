@@ -1,11 +1,11 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out requests of applications until it stops.
 //!
 //! * `error`: errors that stop spind.
-//! * `nics`: opens the NIC; `threads`: starts the engine's threads.
+//! * `nics`: opens the NIC; `threads`: starts the engine's threads; `reporter`: reports to the service manager.
 
-pub mod descriptors;
 mod error;
 mod nics;
+mod reporter;
 mod threads;
 
 use std::sync::Arc;
@@ -18,28 +18,32 @@ use spin_abi::control::{Reply, Request};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
 
-use descriptors::Descriptors;
-
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::check::account;
 use crate::control::config::{Config, ConfigErrors, Nic};
+use crate::control::descriptors::Descriptors;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
+use crate::control::notify::Notifier;
 use crate::control::policy::host::Host;
 use crate::control::privileges::{self, Account};
+use crate::control::reload::{HangUps, Installed, Reloader};
 use crate::control::replay::Replay;
-use crate::control::server::{Answer, FairQueue, Responder, Server, ServerError, Ticket, Work};
+use crate::control::server::{
+    Answer, CurrentSettings, FairQueue, Responder, Server, ServerError, Settings, Ticket, Work,
+};
 use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
 use crate::install::ports::Ports;
-use crate::install::{InstallError, User};
+use crate::install::{InstallError, Prepared, User};
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
 pub use error::{DaemonError, USAGE};
 use nics::Nics;
+use reporter::Reporter;
 
 /// Maximum number of requests that are answered together.
 const REQUEST_BATCH: usize = 64;
@@ -68,21 +72,23 @@ pub struct Daemon {
     /// A description of the NIC.
     nic: String,
     shared: SharedConfig,
+    reporter: Reporter,
 }
 
 impl Daemon {
     /// Checks the configuration's contexts and binds the control socket before it touches the NIC. Then opens the NIC and installs the
-    /// contexts. The engine's threads end soon after `stop` is set.
+    /// contexts. The engine's threads end soon after `stop` is set. At `hang_ups`, the configuration is read again.
     ///
     /// # Errors
     /// See [`DaemonError`].
-    pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
+    pub fn new(config: &Config, stop: &Arc<AtomicBool>, hang_ups: Option<HangUps>) -> Result<Self, DaemonError> {
         if matches!(config.nic, Nic::Interface(_)) && !privileges::may_serve_interface() {
             // Before the control socket: its path needs privileges too, and its error would say less.
             return Err(NicError::Privileges { action: "serve an interface" }.into());
         }
         let descriptors = Descriptors::raise();
         let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
+        let notifier = Arc::new(Notifier::from_environment());
         let privileged = privileged(config)?;
         let loader = Arc::new(static_contexts::loader(config));
         let uid = rustix::process::getuid().as_raw();
@@ -92,22 +98,7 @@ impl Daemon {
         let capabilities = capabilities::of(config, &queues);
         let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
-        let host = match (privileged, &config.nic) {
-            (Some((loader, account)), Nic::Interface(name)) => {
-                hand_over(&loader, &mut server, filter.as_deref())?;
-                privileges::become_user(&account).map_err(DaemonError::Privileges)?;
-                Host::Interface {
-                    name: name.clone(),
-                    ports: Arc::new(Ports::new(loader.clone(), descriptors.ports())),
-                    loader,
-                }
-            }
-            _ => Host::Absent,
-        };
-        if !Executor::start_monitor() {
-            tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
-        }
-        privileges::drop_all().and_then(|()| privileges::confine_packet_threads()).map_err(DaemonError::Privileges)?;
+        let host = give_up_privileges(privileged, config, descriptors, &mut server, filter.as_deref())?;
         LOG.start_thread().map_err(ServerError::Io)?;
         let shared = SharedConfig {
             loader: loader.clone(),
@@ -123,24 +114,27 @@ impl Daemon {
         let (workers, receiving) = threads::start(config, &shared, queues)?;
         let nic_ends = matches!(config.nic, Nic::Pcap { .. });
         let group = WorkerGroup::new(workers, receiving, steering, config.limits);
-        let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
-        let mut daemon = Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared };
-        let (contexts, installs): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
-        let installs = installs.into_iter().flatten().collect();
-        let installed = daemon.group.change(Transaction { installs, ..Transaction::default() }).installed;
-        for (installed, Description { install, .. }) in installed.into_iter().zip(contexts) {
-            installed.map_err(|source| DaemonError::Context { name: install.name, source })?;
+        let installed = install(&group, contexts)?;
+        shared.go.store(true, Relaxed);
+        let (limits, policy) = (config.limits, config.policy.clone());
+        let settings = CurrentSettings::new(Settings { limits, policy, capabilities });
+        server.start(loader.clone(), settings.clone(), host)?;
+        let count = installed.len();
+        if let Some(hang_ups) = hang_ups {
+            let (config, control, notifier) = (config.clone(), server.control(), notifier.clone());
+            Reloader { config, uid, installed, loader, settings, control, notifier }.start(hang_ups)?;
         }
-        daemon.shared.go.store(true, Relaxed);
-        daemon.server.start(loader, config.limits, (config.policy.clone(), host), capabilities)?;
         tracing::info!("listening on {}", config.socket.display());
-        Ok(daemon)
+        let reporter = Reporter::start(notifier, config, count);
+        let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
+        Ok(Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared, reporter })
     }
 
     /// Carries out requests until spind is told to stop or the NIC is exhausted, then waits for the threads to end. Returns all
     /// statistics, and whether the NIC failed.
     pub fn run(mut self) -> (Statistics, Result<(), DaemonError>) {
         let carried_out = self.carry_out();
+        self.reporter.stop();
         let stopped = self.shared.stop.swap(true, Relaxed);
         let (statistics, ended) = self.group.finish();
         let (expected, nic) = (stopped || self.nic_ends, self.nic);
@@ -154,12 +148,14 @@ impl Daemon {
             // Take a bounded number at a time, so that the end is noticed however many requests wait.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next_ticket()).take(REQUEST_BATCH).collect();
             if tickets.is_empty() && self.replaying.is_none() && self.replays.is_empty() {
-                let longest = self.stats.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
+                let wait = self.stats.wait().unwrap_or(Duration::MAX).min(self.reporter.wait());
+                let longest = wait.min(LONGEST_WAIT);
                 self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
             let pause = self.serve(tickets);
             self.replay();
             self.stats.answer(&self.group, &self.nic);
+            self.reporter.report(&self.group);
             sleep(pause);
         }
         Ok(())
@@ -189,6 +185,10 @@ impl Daemon {
                     Ok(replay) => self.replays.push(asking.0, (replay, reply)),
                     Err(error) => reply.answer(Err(error)),
                 },
+                Work::Change(transaction, limits) => {
+                    self.group.set_limits(limits);
+                    reply.answer(Ok(Answer::Changed(self.change(*transaction))));
+                }
                 Work::Request(Request::List, user) => self.stats.ask(StatsQuery::Contexts, user, reply),
                 Work::Request(Request::Stats, user) => self.stats.ask(StatsQuery::Stats, user, reply),
                 Work::Request(request, user) => {
@@ -202,9 +202,7 @@ impl Daemon {
         if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
             return if asked { REQUEST_PAUSE } else { Duration::ZERO };
         }
-        let audit = AuditLines::of(&transaction);
-        let ChangeResult { installed, ruled, removed } = self.group.change(transaction);
-        audit.log(&installed, &ruled, &removed);
+        let ChangeResult { installed, ruled, removed } = self.change(transaction);
         let mut outcomes = ruled.iter().chain(&removed).map(Result::is_ok).chain(installed.iter().map(Result::is_ok));
         let pause = if outcomes.all(|fine| fine) { REQUEST_PAUSE } else { REFUSED_PAUSE };
         for (reply, installed) in installers.into_iter().zip(installed) {
@@ -214,6 +212,18 @@ impl Daemon {
             reply.answer(done(changed).map(Answer::plain));
         }
         pause
+    }
+
+    /// Changes contexts. Logs and reports the changes.
+    fn change(&mut self, transaction: Transaction) -> ChangeResult {
+        let audit = AuditLines::of(&transaction);
+        let adds: Vec<bool> = transaction.installs.iter().map(|prepared| !prepared.replaces()).collect();
+        let result = self.group.change(transaction);
+        let ChangeResult { installed, ruled, removed } = &result;
+        audit.log(installed, ruled, removed);
+        let added = installed.iter().zip(adds).filter(|(installed, adds)| installed.is_ok() && *adds).count();
+        self.reporter.change(added, removed.iter().filter(|removed| removed.is_ok()).count());
+        result
     }
 
     /// Answers requests that concern one context each. All threads work on them in parallel.
@@ -264,6 +274,42 @@ fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, 
     let Some(account) = account else { return Ok(None) };
     let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
     Ok(Some((Arc::new(loader), account)))
+}
+
+/// Gives up privileges. Some of them are handed over to the loader process.
+fn give_up_privileges(
+    privileged: Option<(Arc<LoaderProcess>, Account)>,
+    config: &Config,
+    descriptors: Descriptors,
+    server: &mut Server,
+    filter: Option<&Filter>,
+) -> Result<Host, DaemonError> {
+    let host = match (privileged, &config.nic) {
+        (Some((loader, account)), Nic::Interface(name)) => {
+            hand_over(&loader, server, filter)?;
+            privileges::become_user(&account).map_err(DaemonError::Privileges)?;
+            let ports = Arc::new(Ports::new(loader.clone(), descriptors.ports()));
+            Host::Interface { name: name.clone(), ports, loader }
+        }
+        _ => Host::Absent,
+    };
+    if !Executor::start_monitor() {
+        tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
+    }
+    privileges::drop_all().and_then(|()| privileges::confine_packet_threads()).map_err(DaemonError::Privileges)?;
+    Ok(host)
+}
+
+/// Installs the contexts of the configuration.
+fn install(group: &WorkerGroup, contexts: Vec<(Description, Option<Prepared>)>) -> Result<Installed, DaemonError> {
+    let (descriptions, installs): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
+    let installs = installs.into_iter().flatten().collect();
+    let installed = group.change(Transaction { installs, ..Transaction::default() }).installed;
+    let known = |(description, id): (Description, Result<u32, InstallError>)| match id {
+        Ok(id) => Ok((description, id)),
+        Err(source) => Err(DaemonError::Context { name: description.install.name, source }),
+    };
+    descriptions.into_iter().zip(installed).map(known).collect()
 }
 
 /// Hands over to the loader process what needs privileges.

@@ -16,6 +16,7 @@ use spin_shm::channel;
 use super::ARGUMENT;
 use super::message::{Reply, Request};
 use crate::control::host::port_socket::judge;
+use crate::control::notify;
 use crate::control::socket_file::{RemoveSocket, SocketPath};
 use crate::install::ports::{HoldPort, Port, PortError};
 
@@ -36,6 +37,8 @@ impl LoaderProcess {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
         // In a group of its own, a terminal's ^C does not end it before spind.
+        // The service manager hears from the main process alone.
+        command.env_remove(notify::SOCKET);
         command.arg(ARGUMENT).stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).process_group(0);
         Ok(Self { stream: Mutex::new(ours), child: Some(command.spawn()?) })
     }

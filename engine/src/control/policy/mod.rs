@@ -77,6 +77,12 @@ impl Policy {
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 
+    /// This policy with the owner of another. The process may have another user by now.
+    #[must_use]
+    pub fn with_owner_of(self, other: &Self) -> Self {
+        Self { owner: other.owner, ..self }
+    }
+
     /// What a user may do at a host. Each key comes from the user's section, else from the first one of the user's groups that has it,
     /// else from `[policy]`.
     #[must_use]

@@ -17,6 +17,7 @@ use spin_shm::channel as wire;
 use super::connection_limit::ConnectionSlot;
 use super::payload_limit;
 use super::requests::{Answer, Work};
+use super::settings::Settings;
 use super::shared::Shared;
 use crate::context::nic_memory::NicMemory;
 use crate::context::niceness::lower_priority;
@@ -45,6 +46,10 @@ struct Installed {
 pub struct Connection {
     stream: UnixStream,
     user: User,
+    /// Group of the peer.
+    gid: u32,
+    /// The settings in force at the latest request, and what they grant the user.
+    settings: Arc<Settings>,
     grant: Grant,
     shared: Arc<Shared>,
     /// Contexts that were installed over this connection.
@@ -61,8 +66,19 @@ impl Drop for Connection {
 
 impl Connection {
     /// A connection of a user, who holds a slot for it.
-    pub fn new(stream: UnixStream, grant: Grant, shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
-        Self { stream, user: User(grant.uid()), grant, shared, installed: Vec::new(), _slot: slot }
+    pub fn new(stream: UnixStream, (uid, gid): (u32, u32), shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
+        let settings = shared.settings.get();
+        let grant = settings.policy.grant(uid, gid, &shared.host);
+        Self { stream, user: User(uid), gid, settings, grant, shared, installed: Vec::new(), _slot: slot }
+    }
+
+    /// Takes the settings in force. The user's groups are read again only if the settings have changed.
+    fn update_settings(&mut self) {
+        let settings = self.shared.settings.get();
+        if !Arc::ptr_eq(&settings, &self.settings) {
+            self.grant = settings.policy.grant(self.user.0, self.gid, &self.shared.host);
+            self.settings = settings;
+        }
     }
 
     /// Answers requests until the peer sends no more.
@@ -153,7 +169,9 @@ impl Connection {
 
     /// Sends a reply, with the descriptor of a region if there is one. The region counts against the user's quota.
     fn reply(&mut self, reply: &Reply, blob: &[u8], region: Option<Arc<Region>>) -> Result<(), wire::ChannelError> {
-        let fd = region.map(|region| self.shared.shared_memory.share(self.user.0, &region)).transpose();
+        let fd = region
+            .map(|region| self.shared.shared_memory.share(self.user.0, &region, self.settings.limits.host_mem))
+            .transpose();
         let sent = match &fd {
             Ok(fd) => wire::send(&self.stream, reply, blob, fd.as_ref().map(AsFd::as_fd)),
             Err(refusal) => Err(wire::ChannelError::Unsent(refusal.to_string())),
@@ -188,17 +206,18 @@ impl Connection {
     }
 
     fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, String> {
+        self.update_settings();
         let user = self.user;
         match request {
             Request::Install(install) => {
                 let persistent = install.persistent;
                 let _slot = self.shared.prepare_slots.take(user.0);
-                let Shared { loader, limits, shared_memory, .. } = &*self.shared;
+                let Shared { loader, shared_memory, .. } = &*self.shared;
                 if install.host_mem > 0 && shared_memory.keeps(user.0) {
                     // The user may have closed some since, and then is not charged for it.
                     shared_memory.sweep();
                 }
-                let prepared = Prepared::for_user(*install, &blob, &self.grant, loader, limits);
+                let prepared = Prepared::for_user(*install, &blob, &self.grant, loader, &self.settings.limits);
                 let mut prepared = prepared.map_err(|error| error.to_string())?;
                 let warnings = prepared.take_warnings();
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
@@ -232,9 +251,9 @@ impl Connection {
                 Ok(removed)
             }
             Request::Users => Ok((Reply::Users(self.users()), Vec::new(), None)),
-            // Capabilities never change, so no request to the control thread is needed.
+            // Capabilities change with settings only, so no request to the control thread is needed.
             Request::Capabilities => {
-                Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
+                Ok((Reply::Capabilities(Box::new(self.settings.capabilities.clone())), Vec::new(), None))
             }
             Request::SetRules { context, rules, eom } => {
                 // Long rules take milliseconds to check.
@@ -269,7 +288,7 @@ impl Connection {
     fn reply_to(&self, work: Work) -> Result<Handled, String> {
         match self.shared.control.ask(self.user, work)? {
             Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
-            Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
+            Answer::Installed(_) | Answer::Changed(_) => Err("the engine gave an unexpected answer".into()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * `requests`: requests to the control thread.
 //! * `connection`: one application; `shared`: data that all connections share.
+//! * `settings`: settings that may change while connections are open.
 //! * `connection_limit`: limits the number of connections.
 //! * `payload_limit`: limits the payload bytes of requests.
 //! * `prepare_slots`: limits the number of contexts that are prepared at the same time.
@@ -13,6 +14,7 @@ mod fair_queue;
 mod payload_limit;
 mod prepare_slots;
 mod requests;
+mod settings;
 mod shared;
 
 use std::io;
@@ -27,7 +29,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use spin_abi::control::{Capabilities, Reply};
+use spin_abi::control::Reply;
 use spin_shm::channel as wire;
 
 use crate::context::loader::Loader;
@@ -35,17 +37,16 @@ use crate::control::endpoint::{Endpoint, EndpointError, Listener};
 use crate::control::host::memory;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::metrics;
-use crate::control::policy::Policy;
 use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
-use crate::settings::Limits;
 use connection::Connection;
 use connection_limit::ConnectionLimit;
 pub use fair_queue::FairQueue;
 use payload_limit::PayloadLimit;
 use prepare_slots::PrepareSlots;
 pub use requests::{Answer, ControlHandle, Responder, Ticket, Work};
+pub use settings::{CurrentSettings, Settings};
 use shared::Shared;
 
 /// Reason why the control socket or metrics cannot be served.
@@ -108,24 +109,16 @@ impl Server {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(
-        &mut self,
-        loader: Arc<Loader>,
-        limits: Limits,
-        (policy, host): (Policy, Host),
-        capabilities: Capabilities,
-    ) -> Result<(), ServerError> {
+    pub fn start(&mut self, loader: Arc<Loader>, settings: CurrentSettings, host: Host) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
-        let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::new(limits.host_mem));
+        let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::default());
         let (prepare_slots, payload_limit) = (PrepareSlots::default(), PayloadLimit::default());
         let shared = Arc::new(Shared {
             loader,
-            limits,
+            settings,
             own: memory::resident(),
-            policy,
             host,
-            capabilities,
             control,
             connection_limit,
             prepare_slots,
@@ -163,6 +156,12 @@ impl Server {
         Ok(())
     }
 
+    /// Sends requests to the control thread.
+    #[must_use]
+    pub fn control(&self) -> ControlHandle {
+        self.control.clone()
+    }
+
     /// An eventfd that ends [`Server::wait`].
     #[must_use]
     pub fn waker(&self) -> Arc<OwnedFd> {
@@ -184,14 +183,13 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        let Some(slot) = ConnectionLimit::open(&shared.connection_limit, uid, shared.limits.connections) else {
-            let limit = shared.limits.connections;
+        let limit = shared.settings.get().limits.connections;
+        let Some(slot) = ConnectionLimit::open(&shared.connection_limit, uid, limit) else {
             // On kernels that accept sent descriptors, dropping one may block for as long as its owner likes.
             let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };
-        let grant = shared.policy.grant(uid, gid, &shared.host);
-        let connection = Connection::new(stream, grant, shared.clone(), slot);
+        let connection = Connection::new(stream, (uid, gid), shared.clone(), slot);
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
             tracing::warn!("control connection refused: {error}");

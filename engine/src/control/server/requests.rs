@@ -7,7 +7,9 @@ use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use spin_abi::control::{Reply, Request, Stats};
 use spin_shm::Region;
 
+use crate::cores::{ChangeResult, Transaction};
 use crate::install::{MatchSpec, Prepared, User};
+use crate::settings::Limits;
 
 /// A request to the control thread.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub enum Work {
     Request(Request, User),
     /// Replay a capture.
     Replay(Vec<u8>),
+    /// Set limits, and change contexts of the configuration; answered by [`Answer::Changed`].
+    Change(Box<Transaction>, Limits),
 }
 
 /// An answer of the control thread.
@@ -27,6 +31,8 @@ pub enum Work {
 pub enum Answer {
     /// The new context's id.
     Installed(u32),
+    /// Results of changes.
+    Changed(ChangeResult),
     /// A reply, its blob, and the shared memory whose descriptor is sent along.
     Reply(Reply, Vec<u8>, Option<Arc<Region>>),
 }

@@ -17,12 +17,16 @@ impl Descriptors {
     /// Raises the limit as far as allowed, and returns it.
     pub fn raise() -> Self {
         let limit = getrlimit(Resource::Nofile);
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-        if let Err(error) = &raised {
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
             tracing::debug!("the limit of open files stays: {error}");
         }
-        let allowed = if raised.is_ok() { limit.maximum } else { limit.current };
-        Self(allowed.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
+        Self::current()
+    }
+
+    /// The present limit.
+    pub fn current() -> Self {
+        let files = getrlimit(Resource::Nofile).current;
+        Self(files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX)))
     }
 
     /// The limits, with no more contexts than there are descriptors for.
