@@ -721,7 +721,7 @@ impl fmt::Display for SourceLine {
 }
 
 /// Capabilities that an application can read before it chooses handlers and sizes: sPIN's NIC limits, and the guarantees of the NIC. They
-/// are constant while spind runs.
+/// are constant while spind runs, but for limits that a reload of its configuration changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {

@@ -6,13 +6,14 @@ mod common;
 
 use std::ffi::c_long;
 use std::fs;
+use std::time::Instant;
 
 use common::{LINK, Link, NEAR, root, within};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use spin_tests::Spind;
+use spin_tests::{ACTION_TIMEOUT, Spind};
 
 /// Capabilities of the loader process: CAP_CHOWN (0), CAP_NET_BIND_SERVICE (10), CAP_BPF (39), linux/capability.h.
 const LOADER: u64 = 1 | 1 << 10 | 1 << 39;
@@ -60,9 +61,16 @@ fn each_thread_has_the_identity_and_capabilities_of_the_table() {
     let link = Link::new(2);
     let spind = start(&link);
     let loader = loader_of(spind.pid());
-    let own = threads(spind.pid());
-    let names: Vec<_> = own.iter().map(|&thread| status(thread, "Name")).collect();
-    assert!(own.len() >= 8 && names.contains(&"reload".to_owned()), "{names:?}");
+    // A thread names itself once it runs.
+    let begun = Instant::now();
+    let own = loop {
+        let own = threads(spind.pid());
+        let names: Vec<_> = own.iter().map(|&thread| status(thread, "Name")).collect();
+        if own.len() >= 8 && names.contains(&"reload".to_owned()) {
+            break own;
+        }
+        assert!(begun.elapsed() < ACTION_TIMEOUT, "{names:?}");
+    };
     for thread in own {
         let name = status(thread, "Name");
         let uids = status(thread, "Uid");

@@ -80,10 +80,12 @@ fn a_configuration_is_checked_whole_without_opening_its_interface() {
     let (code, _, said) = check(&configuration(&folder, "ifacce = 'a'\n[sizes]\nqueues = 'many'\n"));
     let places = ["line 1: ifacce: unknown field", "line 3: sizes.queues: invalid type"];
     assert!(code == Some(1) && places.iter().all(|place| said.contains(place)), "{said}");
-    let rules: Vec<_> = (0..300).map(|byte| format!("'ip and payload[{byte}:1] = 1'")).collect();
-    let long = context(&folder, "").replace("'udp dport 9999'", &rules.join(", "));
-    let (code, _, said) = check(&configuration(&folder, &format!("nic = 'loopback'\n{long}")));
-    assert_eq!(code, Some(1), "{said}");
+    // Each context's rules fit, and all of them do not.
+    let rules: Vec<_> = (0..40).map(|byte| format!("'payload[{byte}:1] = 1'")).collect();
+    let many = |name| context(&folder, &format!("name = '{name}'")).replace("'udp dport 9999'", &rules.join(", "));
+    let all: String = ('a'..='z').map(many).collect();
+    let (code, _, said) = check(&configuration(&folder, &format!("nic = 'loopback'\n{all}")));
+    assert!(code == Some(1) && said.lines().count() == 1 && said.contains("rules of all contexts together:"), "{said}");
     let two = context(&folder, "name = 'a'") + &context(&folder, "name = 'b'");
     let (_, _, said) = check(&configuration(&folder, &format!("nic = 'loopback'\nlimits.contexts = 1\n{two}")));
     assert!(said.contains("2 contexts, and limits.contexts is 1"), "{said}");
@@ -168,6 +170,8 @@ fn packet_thread(process: u32) -> Pid {
 
 #[test]
 fn the_service_manager_is_told_of_state_and_liveness() {
+    // Building takes longer than the manager waits.
+    let _ = binary("spind");
     let folder = folder();
     let config = configuration(&folder, &format!("nic = 'loopback'\n{}", context(&folder, "")));
     let config = config.to_str().expect("UTF-8").to_owned();
@@ -195,8 +199,9 @@ fn the_service_manager_is_told_of_state_and_liveness() {
     while manager.next(Duration::from_millis(1)).is_some() {}
     let quiet = Duration::from_millis(500);
     let last = std::iter::from_fn(|| manager.next(quiet)).take(10).count();
-    assert!(last <= 1, "{last} signs of life of a thread that is stopped");
+    // A process whose thread is attached cannot be ended.
     ptrace::detach(thread, None).expect("it continues");
+    assert!(last <= 1, "{last} signs of life of a thread that is stopped");
     manager.wait_for("WATCHDOG=1");
 
     let mut client = Client::connect(spind.socket()).expect("it listens");
