@@ -259,4 +259,13 @@ fn an_interface_is_served_on_while_a_file_is_not_readable_for_the_account() {
     spind.signal(Signal::HUP);
     spind.wait_for_log("0 stay, 1 replaced, 0 new, 0 removed");
     assert!(spind.ctl_ok(&["list"]).contains("udp dport 2"));
+    // The account is no administrator, although the policy was read with its user id.
+    let status = fs::read_to_string(format!("/proc/{}/status", spind.pid())).expect("it runs");
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("user ids");
+    let account = uids.split_whitespace().next().and_then(|uid| uid.parse().ok()).expect("a number");
+    let socket = spind.socket();
+    let mut client = as_user(account, || Client::connect(socket)).expect("all users may connect");
+    let any = Install { rules: vec!["any".into()], ..Install::default() };
+    let refused = client.install(&any, &image('1')).expect_err("by the policy").to_string();
+    assert!(refused.contains("not allowed"), "{refused}");
 }

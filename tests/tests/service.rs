@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libspin::{Client, Install};
 use nix::sys::ptrace;
@@ -148,8 +148,9 @@ impl Manager {
 
     /// Waits for a message. Returns those before it.
     fn wait_for(&self, wanted: &str) -> Vec<String> {
-        let mut before = Vec::new();
+        let (begun, mut before) = (Instant::now(), Vec::new());
         loop {
+            assert!(begun.elapsed() < ACTION_TIMEOUT, "no {wanted}: {before:?}");
             match self.next(ACTION_TIMEOUT) {
                 Some(message) if message == wanted => return before,
                 Some(message) => before.push(message),
