@@ -129,12 +129,17 @@ fn attack(thread: i32, syscall_at: u64) -> Vec<(&'static str, i64)> {
     results.to_vec()
 }
 
-/// The address of a system call instruction in a process: its first thread waits in one.
+/// The address of a system call instruction in a process, in which its first thread waits or soon will.
 fn syscall_instruction(process: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{process}/syscall")).expect("it runs");
-    // Number, six arguments, stack pointer, program counter (proc_pid_syscall(5)).
-    let counter = text.split_whitespace().nth(8).unwrap_or_else(|| panic!("not in a system call: {text}"));
-    u64::from_str_radix(counter.trim_start_matches("0x"), 16).expect("hexadecimal") - 2
+    let begun = Instant::now();
+    loop {
+        let text = fs::read_to_string(format!("/proc/{process}/syscall")).expect("it runs");
+        // Number, six arguments, stack pointer, program counter (proc_pid_syscall(5)).
+        if let Some(counter) = text.split_whitespace().nth(8) {
+            return u64::from_str_radix(counter.trim_start_matches("0x"), 16).expect("hexadecimal") - 2;
+        }
+        assert!(begun.elapsed() < ACTION_TIMEOUT, "not in a system call: {text}");
+    }
 }
 
 #[test]
