@@ -7,12 +7,12 @@ use std::time::Duration;
 use spin_abi::control::ContextInfo;
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
-use spin_matcher::table::{CompiledEntry, RuleUse};
+use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
-use super::error::USER_RULES;
+use super::match_spec::check_rules;
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::event_ring::{DoorbellPending, EventRing};
 use crate::context::{Context, ContextLog, Matching, Replacement, Share};
@@ -452,17 +452,6 @@ impl Worker {
     pub fn slots_taken(&self) -> Vec<bool> {
         self.core.contexts.slots_taken()
     }
-}
-
-/// Checks the rules that the contexts of a user take. `owners`: the users of the table's contexts, in its order.
-fn check_rules(table: &Table, owners: &[u32], uid: u32) -> Result<(), InstallError> {
-    let own = table.rule_uses().zip(owners).filter(|(_, owner)| **owner == uid);
-    let takes =
-        own.fold(RuleUse::default(), |sum, (of, _)| RuleUse { tests: sum.tests + of.tests, keys: sum.keys + of.keys });
-    if takes.tests > USER_RULES.tests || takes.keys > USER_RULES.keys {
-        return Err(InstallError::UserRules { uid, takes });
-    }
-    Ok(())
 }
 
 fn link(

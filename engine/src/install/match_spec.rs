@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use spin_matcher::table::RuleUse;
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
 use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::ids::Handler;
 use spin_pspin::mpq::Stage;
 
-use super::error::{InstallError, MAX_TEXT};
+use super::error::{InstallError, MAX_TEXT, USER_RULES};
 use super::ports::PortLease;
 use crate::context::Texts;
 
@@ -96,4 +97,15 @@ pub(crate) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(
     // An empty rule counts too.
     let bytes = texts.map(|text| text.len() + 1).sum();
     if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
+}
+
+/// Checks the rules that the contexts of a user take. `owners`: the users of the table's contexts, in its order.
+pub(crate) fn check_rules(table: &Table, owners: &[u32], uid: u32) -> Result<(), InstallError> {
+    let own = table.rule_uses().zip(owners).filter(|(_, owner)| **owner == uid);
+    let takes =
+        own.fold(RuleUse::default(), |sum, (of, _)| RuleUse { tests: sum.tests + of.tests, keys: sum.keys + of.keys });
+    if takes.tests > USER_RULES.tests || takes.keys > USER_RULES.keys {
+        return Err(InstallError::UserRules { uid, takes });
+    }
+    Ok(())
 }
