@@ -187,16 +187,13 @@ fn parts_of_users(mode: Mode, contexts: usize, weight: u32, task: u64) -> Vec<[f
 #[test]
 fn users_have_equal_shares_whatever_their_contexts() {
     let mut failed = Vec::new();
-    for (mode, (contexts, weight)) in
-        MODES.into_iter().flat_map(|mode| [(1, 1000), (60, 1), (60, 1000)].map(|of| (mode, of)))
-    {
-        for task in [5 * MICROSECOND, 50 * MICROSECOND] {
-            let parts = parts_of_users(mode, contexts, weight, task);
-            let what = format!("{mode:?}, {contexts} of weight {weight}, tasks of {task} ns: {parts:.4?}");
-            println!("{what}");
-            if parts.iter().flatten().any(|&part| part < 0.9 * 0.5) {
-                failed.push(what);
-            }
+    let cases = [(1, 1000, 5 * MICROSECOND), (60, 1, 50 * MICROSECOND), (60, 1000, 5 * MICROSECOND)];
+    for (mode, (contexts, weight, task)) in MODES.into_iter().flat_map(|mode| cases.map(|case| (mode, case))) {
+        let parts = parts_of_users(mode, contexts, weight, task);
+        let what = format!("{mode:?}, {contexts} of weight {weight}, tasks of {task} ns: {parts:.4?}");
+        println!("{what}");
+        if parts.iter().flatten().any(|&part| part < 0.9 * 0.5) {
+            failed.push(what);
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -490,7 +490,7 @@ fn hostile_clients_take_nothing_from_a_neighbour_and_leave_nothing_behind() {
         return;
     }
     let link = Link::new(1);
-    let limits = format!("[limits]\ncontexts = {CONTEXTS}\n");
+    let limits = format!("[limits]\ncontexts = {CONTEXTS}\nuser_contexts = {CONTEXTS}\n");
     let spind = within(&link.near, || Spind::start_configured(&limits, &["--iface", LINK]));
     let neighbour = connect(&spind, BOB);
     let own = install(&neighbour, rule(&format!("udp dport {NEIGHBOUR}")), &image("udp_pingpong"));
