@@ -1,23 +1,13 @@
 //! As many contexts as spind may have.
 
-use etherparse::PacketBuilder;
 use libspin::{Client, Counter, Install};
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::Spind;
+use spin_tests::{Spind, image, udp};
 
 /// Contexts of the default limits.
 const CONTEXTS: u16 = 1024;
 /// Port of the first context; the others use the following ones.
 const PORT: u16 = 2000;
-
-/// A datagram to a port.
-fn datagram(port: u16) -> Packet {
-    let mut frame = Vec::new();
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let builder = builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1234, port);
-    builder.write(&mut frame, b"hello").expect("a vector takes all");
-    Packet::whole(0, frame)
-}
 
 /// Mappings of a process.
 fn mappings(pid: u32) -> usize {
@@ -27,7 +17,7 @@ fn mappings(pid: u32) -> usize {
 #[test]
 fn all_contexts_answer_and_leave_nothing() {
     let spind = Spind::start(&["--nic", "loopback"]);
-    let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
+    let image = image("udp_pingpong");
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     let before = mappings(spind.pid());
     let install = |port: u16| Install { rules: vec![format!("udp dport {port}")], ..Install::default() };
@@ -38,7 +28,7 @@ fn all_contexts_answer_and_leave_nothing() {
     let refused = client.install(&install(1), &image).expect_err("one more").to_string();
     assert!(refused.contains("all 1024 contexts are in use"), "{refused}");
     assert_eq!(client.contexts().expect("a list").len(), usize::from(CONTEXTS));
-    let packets: Vec<_> = (PORT - 1..=PORT + CONTEXTS).map(datagram).collect();
+    let packets: Vec<_> = (PORT - 1..=PORT + CONTEXTS).map(|port| Packet::whole(0, udp(port, b"hello"))).collect();
     let answers = read_all(&client.replay(&write_all(&packets)).expect("loopback replays")).expect("a capture");
     assert_eq!(answers.len(), usize::from(CONTEXTS), "one answer of each context");
     let stats = client.stats().expect("statistics");

@@ -5,11 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use etherparse::PacketBuilder;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::Value;
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{ACTION_TIMEOUT, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind, udp};
 
 const DOCUMENT: &str = include_str!("../../docs/protocol.md");
 /// What the example writes to handler memory.
@@ -70,20 +69,15 @@ fn shows(documented: &Value, actual: &Value) -> bool {
     }
 }
 
-fn udp(port: u16) -> Packet {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, b"hello").expect("a vector takes all");
-    Packet::whole(0, frame)
+fn datagram(port: u16) -> Packet {
+    Packet::whole(0, udp(port, b"hello"))
 }
 
 fn blob(words: &[&str]) -> Vec<u8> {
     match words.iter().find_map(|word| word.strip_prefix("blob=")) {
         None => Vec::new(),
         Some("image") => spin_handlers::image("udp_pingpong", &[]).to_vec(),
-        Some("capture") => write_all(&[udp(9999), udp(80)]),
+        Some("capture") => write_all(&[datagram(9999), datagram(80)]),
         Some("bytes") => BYTES.to_vec(),
         Some(other) => panic!("blob={other}"),
     }

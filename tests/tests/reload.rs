@@ -10,26 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use common::{LINK, Link, root, within};
-use etherparse::PacketBuilder;
 use libspin::{Client, Install};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{Spind, as_user, can_be_other_users};
+use spin_tests::{Spind, as_user, can_be_other_users, udp};
 
 /// An ordinary user.
 const ALICE: u32 = 1101;
 /// Offset of a UDP datagram's destination port and payload in a frame of IPv4 without options.
 const PORTS: usize = 34;
 const PAYLOAD: usize = 42;
-
-fn udp(port: u16) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, b"?").expect("a vector takes all");
-    frame
-}
 
 /// An image whose handler answers each datagram with a payload that begins with `mark`.
 fn image(mark: char) -> Vec<u8> {
@@ -51,7 +41,7 @@ fn context(folder: &Path, name: &str, port: u16) -> String {
 
 /// Replays datagrams to these ports. Returns port and first byte of the payload of each answer.
 fn answers(client: &mut Client, ports: &[u16]) -> Vec<(u16, char)> {
-    let frames: Vec<_> = ports.iter().map(|&port| Packet::whole(0, udp(port))).collect();
+    let frames: Vec<_> = ports.iter().map(|&port| Packet::whole(0, udp(port, b"?"))).collect();
     let sent = read_all(&client.replay(&write_all(&frames)).expect("loopback replays")).expect("a capture");
     let answer = |packet: Packet| {
         let port = u16::from_be_bytes([packet.data[PORTS], packet.data[PORTS + 1]]);

@@ -4,20 +4,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use etherparse::PacketBuilder;
 use libspin::{Client, Counter, Install};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use spin_nic::pcap::{Packet, write_all};
-use spin_tests::{ACTION_TIMEOUT, Spind, binary};
+use spin_tests::{ACTION_TIMEOUT, Spind, binary, image, udp};
 
-fn udp(port: u16) -> Packet {
-    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(1234, port);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, b"hello").expect("a vector takes all");
-    Packet::whole(0, frame)
+fn datagram(port: u16) -> Packet {
+    Packet::whole(0, udp(port, b"hello"))
 }
 
 /// Starts spind with three contexts: `echo` on port 1, `wild` on port 2, whose handler faults, and `idle`, which gets nothing.
@@ -27,15 +21,14 @@ fn start() -> (Spind, Client) {
     for (port, handler, name) in
         [(1, "udp_pingpong", "echo"), (2, "store_outside", "wild"), (3, "udp_pingpong", "idle")]
     {
-        let image = spin_handlers::build(&spin_handlers::source(handler));
         let rules = vec![format!("udp dport {port}")];
-        client.install(&Install { name: name.into(), rules, ..Install::default() }, &image).unwrap();
+        client.install(&Install { name: name.into(), rules, ..Install::default() }, &image(handler)).unwrap();
     }
     (spind, client)
 }
 
 fn replay(client: &mut Client, ports: &[u16]) {
-    client.replay(&write_all(&ports.iter().map(|&port| udp(port)).collect::<Vec<_>>())).unwrap();
+    client.replay(&write_all(&ports.iter().map(|&port| datagram(port)).collect::<Vec<_>>())).unwrap();
 }
 
 fn json_of(spind: &Spind, arguments: &[&str]) -> Value {
