@@ -153,8 +153,8 @@ impl MessageTable {
         }
     }
 
-    /// Frees the queue of an expired message. `sink` gets the packets of one that waited for its header.
-    pub(crate) fn expire(&mut self, mpq: MpqId, sink: impl FnMut(Packet)) {
+    /// Frees the queue of a message that has no task in flight. `sink` gets its packets.
+    pub(crate) fn free_queue(&mut self, mpq: MpqId, sink: impl FnMut(Packet)) {
         self.mpqs.reset(mpq, sink);
         self.messages.release(mpq);
     }
@@ -182,19 +182,15 @@ impl MessageTable {
     /// Examines the next queue. Returns it if its message has been idle for longer than its context's `timeout`, and either has nothing
     /// queued or waits for its header.
     pub(crate) fn next_expired(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
-        self.messages.next_expired(now, timeout).filter(|&mpq| self.is_idle(mpq))
-    }
-
-    /// Whether a message has nothing queued, or waits for its header.
-    fn is_idle(&self, mpq: MpqId) -> bool {
-        self.mpqs.is_quiescent(mpq) || self.mpqs.waiting(mpq).is_some()
+        self.messages.next_expired(now, timeout).filter(|&mpq| self.mpqs.is_idle(mpq))
     }
 
     /// The queue to evict for a new message of a context when all are taken. This is an open message with nothing queued, one that waits
-    /// for its header, or else a queued message of the largest user's largest context without a task in flight. A slow context therefore does not keep others out.
+    /// for its header, or else a queued message of the largest user's largest context without a task in flight. A slow context
+    /// therefore does not keep others out.
     pub(crate) fn eviction_candidate(&mut self, slot: Slot, now: u64) -> Option<MpqId> {
         let Self { messages, mpqs, .. } = self;
-        let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_quiescent(mpq) || mpqs.waiting(mpq).is_some());
+        let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_idle(mpq));
         idle.or_else(|| mpqs.next_to_begin(messages.most_over_quota(slot)?.0))
     }
 }

@@ -224,19 +224,7 @@ fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<
 #[cold]
 fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
     let evicted = core.table.eviction_candidate(slot, now)?;
-    // A message that was cancelled before it began has no owner.
-    let owner = core.table.mpqs.context(evicted).map(|binding| binding.slot);
-    if let Some(owner) = owner {
-        core.emit_end(owner, evicted, Counter::MessagesEvicted, What::Evicted);
-    }
-    let dropped = &mut core.egress.outbound.recycle;
-    let before = dropped.len();
-    core.table.mpqs.reset(evicted, |packet| dropped.push(packet.frame));
-    let dropped = dropped.len() - before;
-    if let Some(owner) = owner {
-        core.contexts.get(owner).counts.add(Counter::DropShare, dropped as u64);
-    }
-    core.table.messages.release(evicted);
+    core.end_early(evicted, Counter::MessagesEvicted, What::Evicted, Counter::DropShare);
     core.table.messages.queue(slot, key, now)
 }
 

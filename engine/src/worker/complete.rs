@@ -133,20 +133,27 @@ impl Core {
 
     /// Ends a message that has been idle for too long. Without a message timeout, only one that waits for its header ends.
     fn expire(&mut self, mpq: MpqId) {
+        let timeout = self.table.mpqs.context(mpq).map(|binding| self.contexts.get(binding.slot).message_timeout);
+        if timeout == Some(None) && self.table.mpqs.waiting(mpq).is_none() {
+            return;
+        }
+        self.end_early(mpq, Counter::MessagesTimedOut, What::TimedOut, Counter::DropNoHeader);
+    }
+
+    /// Ends a message that has no task in flight, and frees its queue. Counts the end, and its packets as `lost`.
+    #[cold]
+    pub(crate) fn end_early(&mut self, mpq: MpqId, counter: Counter, what: What, lost: Counter) {
+        // A message that was cancelled before it began has no owner.
         let owner = self.table.mpqs.context(mpq).map(|binding| binding.slot);
-        let waits = self.table.mpqs.waiting(mpq).is_some();
-        if let Some(slot) = owner {
-            if !waits && self.contexts.get(slot).message_timeout.is_none() {
-                return;
-            }
-            self.emit_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+        if let Some(owner) = owner {
+            self.emit_end(owner, mpq, counter, what);
         }
         let dropped = &mut self.egress.outbound.recycle;
         let before = dropped.len();
-        self.table.expire(mpq, |packet| dropped.push(packet.frame));
+        self.table.free_queue(mpq, |packet| dropped.push(packet.frame));
         let dropped = dropped.len() - before;
-        if let Some(slot) = owner.filter(|_| dropped > 0) {
-            self.contexts.get(slot).counts.add(Counter::DropNoHeader, dropped as u64);
+        if let Some(owner) = owner {
+            self.contexts.get(owner).counts.add(lost, dropped as u64);
         }
     }
 

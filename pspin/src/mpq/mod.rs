@@ -364,6 +364,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.head == NONE && queue.in_flight == 0
     }
 
+    /// Whether the queue has no task to run and none in flight: nothing is queued, or its message waits for its header.
+    #[must_use]
+    pub fn is_idle(&self, mpq: MpqId) -> bool {
+        self.is_quiescent(mpq) || self.waiting(mpq).is_some()
+    }
+
     /// Number of packets of a message that wait for its header. `None`: the queue's message does not wait for one.
     #[must_use]
     pub fn waiting(&self, mpq: MpqId) -> Option<u32> {
