@@ -632,6 +632,12 @@ impl ContextInfo {
         }
     }
 
+    /// Whether the user who asked may read a counter of this context. Those that are not listed are then 0.
+    #[must_use]
+    pub fn shows(&self, counter: Counter) -> bool {
+        !self.hidden || PRESSURE.contains(&counter)
+    }
+
     /// Adds the counters and faults that another thread has of this context.
     pub fn merge(&mut self, other: Self) {
         self.counters.add(&other.counters);

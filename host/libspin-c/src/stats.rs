@@ -3,7 +3,6 @@
 use std::ffi::{c_char, c_int};
 
 use libspin::{ContextInfo, Counter, Counters};
-use spin_abi::control::PRESSURE;
 
 use crate::call::{Out, free, guarded, shared, text};
 use crate::client::{Connection, locked};
@@ -100,8 +99,7 @@ fn listed(counters: &Counters, name: &str) -> Result<u64, Error> {
 
 /// Returns a counter of a context. spind does not list zeros, nor all counters of other users' contexts.
 fn of_context(info: &ContextInfo, name: &str) -> Result<u64, Error> {
-    let shown = if info.hidden { &PRESSURE[..] } else { Counter::ALL };
-    let is_shown = shown.iter().any(|counter| counter.name() == name);
+    let is_shown = Counter::ALL.iter().any(|counter| counter.name() == name && info.shows(*counter));
     listed(&info.counters, name).or_else(|error| if is_shown { Ok(0) } else { Err(error) })
 }
 

@@ -1,6 +1,6 @@
 //! Statistics as JSON objects, so that programs find a value by its name: `jq .engine.payload_runs`.
 
-use libspin::{ContextInfo, Counter, Counters, ENGINE_ONLY, LatencyInfo, PRESSURE, Stats};
+use libspin::{ContextInfo, Counter, Counters, ENGINE_ONLY, LatencyInfo, Stats};
 use serde::Serialize;
 use serde_json::{Map, Result, Value, json, to_value};
 
@@ -37,8 +37,7 @@ pub fn counters(counters: &Counters) -> Value {
 
 /// All counters that a context has. spind sends those that are not 0.
 pub fn context_counters(context: &ContextInfo) -> Counters {
-    let is_shown =
-        |counter: &&Counter| !ENGINE_ONLY.contains(counter) && (!context.hidden || PRESSURE.contains(counter));
+    let is_shown = |counter: &&Counter| !ENGINE_ONLY.contains(counter) && context.shows(**counter);
     let mut all: Counters = Counter::ALL.iter().filter(is_shown).map(|counter| (counter.name(), 0)).collect();
     all.add(&context.counters);
     all
