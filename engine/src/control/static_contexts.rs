@@ -51,10 +51,9 @@ pub fn prepare(
         let name = name(context);
         let made = match names.insert(name.clone(), number) {
             Some(other) => Err(ContextError::SameName(other)),
-            None => prepare_one(context, name.clone(), |install, file| {
-                let description = Description { image: FileId::of(file), install };
+            None => describe(context, name.clone()).and_then(|(description, file)| {
                 let needed = is_needed(&description).then(|| description.install.clone());
-                let made = needed.map(|install| Prepared::new(install, file, uid, loader, &config.limits));
+                let made = needed.map(|install| Prepared::new(install, &file, uid, loader, &config.limits));
                 Ok((description, made.transpose()?))
             }),
         };
@@ -67,14 +66,11 @@ pub fn prepare(
     if errors.errors.is_empty() { Ok(prepared) } else { Err(errors) }
 }
 
-/// Reads the image of a context, and makes something of it and the complete request.
-fn prepare_one<T>(
-    context: &StaticContext,
-    name: String,
-    make: impl FnOnce(Install, &[u8]) -> Result<T, ContextError>,
-) -> Result<T, ContextError> {
+/// A context and its image.
+fn describe(context: &StaticContext, name: String) -> Result<(Description, Vec<u8>), ContextError> {
     let file = std::fs::read(&context.image)?;
-    make(Install { name, ..context.install.clone() }, &file)
+    let install = Install { name, ..context.install.clone() };
+    Ok((Description { install, image: FileId::of(&file) }, file))
 }
 
 /// The name of a context: by default its image's.
@@ -83,7 +79,7 @@ fn name(context: &StaticContext) -> String {
     given.unwrap_or_else(|| context.image.file_stem().unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// Checks that the rules of all contexts fit together. Rules that are wrong by themselves are reported elsewhere.
+/// Checks that the rules of all contexts fit together. Rules that are wrong by themselves are errors of their context.
 fn check_rules(contexts: &[StaticContext]) -> Result<(), ConfigError> {
     let entry = |(number, context): (u32, &StaticContext)| {
         let MatchSpec { rules, eom, .. } =

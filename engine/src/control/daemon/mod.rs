@@ -276,7 +276,7 @@ fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, 
     Ok(Some((Arc::new(loader), account)))
 }
 
-/// Gives up privileges. Some of them are handed over to the loader process.
+/// Gives up privileges. The loader process keeps a few of them.
 fn give_up_privileges(
     privileged: Option<(Arc<LoaderProcess>, Account)>,
     config: &Config,
