@@ -35,6 +35,7 @@ enum spin_status {
     SPIN_E_MEMORY = 11,    /* shared memory cannot be mapped */
     SPIN_E_NO_EVENT = 12,  /* no unread event */
     SPIN_E_INTERNAL = 13,  /* a bug in this library */
+    SPIN_E_SYSTEM = 14,    /* the system has no descriptor, thread or memory left */
 };
 
 /* Message of this thread's last error, "" if there was none. Valid until another function fails in this thread. Never NULL. */
@@ -202,9 +203,13 @@ void spin_events_close(spin_events *events);
 /* Reads the next event; SPIN_E_NO_EVENT: there is none. */
 int spin_events_poll(spin_events *events, spin_event *event);
 
-/* Sleeps until an event can be read (SPIN_OK), or for timeout_us microseconds (SPIN_E_NO_EVENT). There is no descriptor for poll(2) or
- * epoll(7): the doorbell is a futex in shared memory. A program with an event loop waits in a thread of its own. */
+/* Sleeps until an event can be read (SPIN_OK), or for timeout_us microseconds (SPIN_E_NO_EVENT). */
 int spin_events_wait(spin_events *events, uint64_t timeout_us);
+
+/* A descriptor for poll(2), epoll(7) and event loops: an eventfd(2), which becomes readable when events arrive. It may be readable
+ * without one. Read its 8 bytes, then poll events until there is none. The library closes it in spin_events_close. The first call
+ * starts a thread that handles no signals; a program that can wait for nothing else should call spin_events_wait. */
+int spin_events_fd(spin_events *events, int *fd);
 
 /* Description of the event that was read last, "" before the first. Valid until the next spin_events_poll. */
 const char *spin_events_text(spin_events *events);

@@ -1,18 +1,20 @@
 //! Event rings.
 
 use std::ffi::{CString, c_char, c_int};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use libspin::{Event, What};
+use libspin::{Event, EventFd, What};
 use spin_abi::command::Direction;
 
 use crate::call::{Out, exclusive, free, guarded, guarded_or};
 use crate::client::{Connection, locked};
 use crate::status::{Error, c_string};
 
-/// A context's event ring, and the description of its last event.
+/// A context's event ring, the description of its last event, and its descriptor if there is one.
 pub struct Events {
     ring: libspin::Events,
+    event_fd: Option<EventFd>,
     text: CString,
 }
 
@@ -61,7 +63,7 @@ pub unsafe extern "C" fn spin_events_open(client: *const Connection, context: u3
         let out = unsafe { Out::handle("events", events)? };
         // SAFETY: guaranteed by the caller.
         let ring = unsafe { locked(client)? }.events(context)?;
-        out.give(Events { ring, text: CString::default() });
+        out.give(Events { ring, event_fd: None, text: CString::default() });
         Ok(())
     })
 }
@@ -102,6 +104,24 @@ pub unsafe extern "C" fn spin_events_wait(events: *mut Events, timeout_us: u64) 
         // SAFETY: guaranteed by the caller.
         let events = unsafe { exclusive("events", events)? };
         events.ring.wait(Duration::from_micros(timeout_us)).then_some(()).ok_or(Error::NoEvent)
+    })
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `events` is null, or a valid handle that no other thread uses during the call; `fd` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_events_fd(events: *mut Events, fd: *mut c_int) -> c_int {
+    guarded(|| {
+        // SAFETY: guaranteed by the caller.
+        let (events, out) = unsafe { (exclusive("events", events)?, Out::new("fd", fd)?) };
+        let event_fd = match events.event_fd.take() {
+            Some(event_fd) => event_fd,
+            None => events.ring.eventfd()?,
+        };
+        out.set(events.event_fd.insert(event_fd).as_raw_fd());
+        Ok(())
     })
 }
 

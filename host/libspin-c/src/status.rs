@@ -66,6 +66,8 @@ pub enum Status {
     NoEvent = 12,
     /// [`Error::Internal`].
     Internal = 13,
+    /// The system has no descriptor, thread or memory left.
+    System = 14,
 }
 
 impl Error {
@@ -95,6 +97,7 @@ fn status_of(error: &libspin::Error) -> Status {
         libspin::Error::NoSuchContext(_) => Status::NotFound,
         libspin::Error::Ambiguous { .. } => Status::Ambiguous,
         libspin::Error::HostMemory(_) => Status::Memory,
+        libspin::Error::System(_) => Status::System,
     }
 }
 
@@ -148,6 +151,7 @@ mod tests {
             ("SPIN_E_MEMORY", Status::Memory),
             ("SPIN_E_NO_EVENT", Status::NoEvent),
             ("SPIN_E_INTERNAL", Status::Internal),
+            ("SPIN_E_SYSTEM", Status::System),
         ] {
             let line = format!("    {name} = {},", status as i32);
             assert!(header.contains(&line), "{line}");

@@ -1,6 +1,7 @@
 /* Calls that fail: each returns the code of its error, has no other effect, and explains itself.
  * Usage: misuse SOCKET HANDLERS.elf FOLDER CAPTURE */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <spin_client.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ static int says(const char *text) {
 /* Each pointer in turn is NULL. */
 static void null_pointers(spin_client *client, spin_options *options, spin_image *image, spin_context *context) {
     uint32_t id = spin_context_id(context), word;
+    int fd;
     uint64_t value;
     void *memory;
     spin_image *no_image = image;
@@ -68,6 +70,7 @@ static void null_pointers(spin_client *client, spin_options *options, spin_image
     EXPECT(SPIN_E_NULL, spin_events_open(NULL, id, &events));
     EXPECT(SPIN_E_NULL, spin_events_poll(NULL, &event));
     EXPECT(SPIN_E_NULL, spin_events_wait(NULL, 1));
+    EXPECT(SPIN_E_NULL, spin_events_fd(NULL, &fd));
     HOLDS(spin_events_text(NULL)[0] == '\0' && spin_events_lost(NULL) == 0);
     EXPECT(SPIN_E_NULL, spin_stats_read(client, NULL));
     EXPECT(SPIN_E_NULL, spin_stats_engine(NULL, "matched", &value));
@@ -163,10 +166,19 @@ static void events(spin_client *client, spin_context *context, const char *file)
     EXPECT(SPIN_E_NO_EVENT, spin_events_wait(events, 1000));
     EXPECT(SPIN_E_NO_EVENT, spin_events_poll(events, &event));
     HOLDS(event.kind == 0 && spin_events_text(events)[0] == '\0');
+    struct pollfd waits = {.events = POLLIN};
+    int again;
+    uint64_t rings;
+    EXPECT(SPIN_E_NULL, spin_events_fd(events, NULL));
+    EXPECT(SPIN_OK, spin_events_fd(events, &waits.fd));
+    EXPECT(SPIN_OK, spin_events_fd(events, &again));
+    HOLDS(again == waits.fd && read(again, &rings, sizeof rings) == sizeof rings);
+    HOLDS(poll(&waits, 1, 0) == 0);
     EXPECT(SPIN_OK, spin_replay(client, frames, size, NULL, &sent));
     EXPECT(SPIN_OK, spin_capture_bytes(sent, &start, &len));
     HOLDS(len == 24 && memcmp(start, frames, 4) == 0);
     spin_capture_free(sent);
+    HOLDS(poll(&waits, 1, 5000) == 1);
     EXPECT(SPIN_OK, spin_events_wait(events, 5000000));
     EXPECT(SPIN_OK, spin_events_poll(events, &event));
     HOLDS(event.kind == SPIN_EVENT_COPIED_TO_HOST && event.length == 4 && event.host == (uintptr_t)host + 4 * 3);

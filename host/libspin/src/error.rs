@@ -41,6 +41,9 @@ pub enum Error {
     /// The context's host memory cannot be mapped.
     #[error("host memory: {0}")]
     HostMemory(#[from] spin_shm::RegionError),
+    /// The system has no descriptor, thread or memory left.
+    #[error("the system refused: {0}")]
+    System(#[from] std::io::Error),
 }
 
 fn connect_hint(error: &std::io::Error) -> &'static str {

@@ -1,9 +1,12 @@
 //! Reading a context's event ring.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spin_abi::events::{DOORBELL, Event, PAGE, RECORD, RECORDS};
-use spin_shm::Region;
+use spin_shm::{EventFd, Region};
+
+use crate::error::Error;
 
 /// Readable events of a page: spind may be overwriting the oldest one.
 const KEPT: u64 = RECORDS - 1;
@@ -11,7 +14,7 @@ const KEPT: u64 = RECORDS - 1;
 /// A context's event ring in host memory: spind writes it, and the client reads it without a request to spind.
 #[derive(Debug)]
 pub struct Events {
-    region: Region,
+    region: Arc<Region>,
     /// Number of events read so far, for each page.
     read: Vec<u64>,
     lost: u64,
@@ -20,7 +23,7 @@ pub struct Events {
 impl Events {
     pub(crate) fn new(region: Region) -> Self {
         let pages = usize::try_from(region.len() / PAGE).unwrap_or(0);
-        Self { region, read: vec![0; pages], lost: 0 }
+        Self { region: Arc::new(region), read: vec![0; pages], lost: 0 }
     }
 
     /// Returns the number of events that were overwritten before they were read.
@@ -41,6 +44,16 @@ impl Events {
             let Some(left) = longest.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else { return false };
             self.region.sleep(DOORBELL, heard, left);
         }
+    }
+
+    /// A descriptor for epoll(7) and event loops. It becomes readable when events arrive, and may be readable without one.
+    /// [Clear](EventFd::clear) it, then read events until there is none. A thread sleeps until it is dropped, so a
+    /// program that can wait for nothing else should [wait](Self::wait).
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no descriptor or no thread.
+    pub fn eventfd(&self) -> Result<EventFd, Error> {
+        Ok(EventFd::new(self.region.clone(), DOORBELL)?)
     }
 
     /// Whether more events were written than read.

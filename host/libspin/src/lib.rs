@@ -36,7 +36,7 @@ pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};
 use spin_shm::channel;
 pub use spin_shm::channel::ChannelError;
-pub use spin_shm::{OutOfBounds, Region};
+pub use spin_shm::{EventFd, OutOfBounds, Region};
 
 mod error;
 mod events;
