@@ -13,12 +13,12 @@ use std::time::Duration;
 use rustix::fs::Timespec;
 use rustix::thread::futex::{self, Flags};
 
-use crate::Region;
+use crate::mapping::Mapping;
 
 /// Size and alignment of a doorbell in bytes.
 const LEN: u64 = 8;
 
-impl Region {
+impl Mapping {
     /// Rings the doorbell at `offset`. An offset outside the region or without alignment has no effect.
     pub fn ring(&self, offset: u64) {
         let Some([rings, sleepers]) = self.doorbell(offset) else { return };
@@ -63,7 +63,7 @@ impl Region {
 
 #[cfg(test)]
 mod tests {
-    use super::Region;
+    use crate::Region;
     use std::thread;
     use std::time::{Duration, Instant};
 

@@ -1,87 +1,36 @@
 //! A sealed memory file, mapped.
 
 use core::ffi::c_int;
-use core::ptr::{NonNull, null_mut};
-use core::slice;
-use core::sync::atomic::AtomicU8;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::copy;
-
-/// Maximum region length in bytes: 1 GiB, the host memory of PsPIN's trace driver.
-pub const MAX_LEN: u64 = 1 << 30;
-
-/// Seals that make the mapping safe: the file's length and its seals cannot change.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+use crate::mapping::{Mapping, RegionError, SEALS, check_len, failed};
 
 /// Shared memory: a mapping, and the descriptor that shares it with others.
 #[derive(Debug)]
 pub struct Region {
-    start: NonNull<u8>,
-    len: usize,
+    memory: Mapping,
     fd: OwnedFd,
     /// Dropped when the memory is freed.
     _held: Option<Box<dyn Held>>,
+}
+
+impl Deref for Region {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.memory
+    }
 }
 
 /// Something that a region holds while its memory exists.
 pub trait Held: Send + Sync + core::fmt::Debug {}
 
 impl<T: Send + Sync + core::fmt::Debug> Held for T {}
-
-// SAFETY: the region owns the mapping until it is dropped, on any thread, and the mapping is not thread-local.
-unsafe impl Send for Region {}
-// SAFETY: `&Region` accesses the memory only by the functions of `copy`, which are atomic accesses.
-unsafe impl Sync for Region {}
-
-/// Reason why a region cannot be created or mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum RegionError {
-    /// The length is zero or above [`MAX_LEN`].
-    #[error("a shared region has 1 to {MAX_LEN} bytes, not {0}")]
-    Length(u64),
-    /// The file could shrink, and accesses would then kill the process.
-    #[error(
-        "the shared memory's file is not sealed against changes of its size (has {found:#x}, needs {SEALS:#x}): not spind's"
-    )]
-    Seals {
-        /// Seals of the file, as `fcntl` returns them.
-        found: u32,
-    },
-    /// The file's length differs from the expected one.
-    #[error("the shared memory's file has {found} bytes, {expected} were announced")]
-    Size {
-        /// Length of the file.
-        found: u64,
-        /// Expected length.
-        expected: u64,
-    },
-    /// A system call failed.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// Operation attempted.
-        what: &'static str,
-        /// Error of the system.
-        source: io::Error,
-    },
-}
-
-/// An access outside the region; nothing was copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{len} bytes at offset {offset:#x} are not within a region of {region} bytes")]
-pub struct OutOfBounds {
-    /// First byte of the access.
-    pub offset: u64,
-    /// Bytes of the access.
-    pub len: usize,
-    /// Bytes of the region.
-    pub region: u64,
-}
 
 impl Region {
     /// Creates `len` zeroed bytes. All memory is allocated at once, so a shortage fails here. An application that may
@@ -93,11 +42,31 @@ impl Region {
     /// When `len` is out of range, or a system call fails.
     pub fn create(len: u64) -> Result<Self, RegionError> {
         check_len(len)?;
-        let fd = memory_file().map_err(failed("create a memory file"))?;
+        Self::allocate(memory_file().map_err(failed("create a memory file"))?, len)
+    }
+
+    fn allocate(fd: OwnedFd, len: u64) -> Result<Self, RegionError> {
         rustix::fs::ftruncate(&fd, len).map_err(failed("set a memory file's length"))?;
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(failed("allocate shared memory"))?;
         rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("seal a memory file"))?;
         Self::from_fd(fd, len)
+    }
+
+    /// Creates `len` zeroed bytes in huge pages of `page` bytes each.
+    ///
+    /// # Errors
+    /// When `len` is out of range or not whole pages, the machine has no pages of that size or not enough of them (see
+    /// /sys/kernel/mm/hugepages), or a system call fails.
+    pub fn create_huge(len: u64, page: u64) -> Result<Self, RegionError> {
+        check_len(len)?;
+        if !page.is_power_of_two() || !len.is_multiple_of(page) {
+            return Err(RegionError::Pages { len, page });
+        }
+        // The size is encoded by its logarithm (memfd_create(2)).
+        let size = MemfdFlags::from_bits_retain(page.trailing_zeros() << libc::MAP_HUGE_SHIFT);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | size;
+        let fd = rustix::fs::memfd_create("spin-region", flags).map_err(failed("create a file in huge pages"))?;
+        Self::allocate(fd, len)
     }
 
     /// Creates a region that holds something until its memory is freed.
@@ -115,85 +84,14 @@ impl Region {
     /// # Errors
     /// When the file is not sealed as by [`Region::create`], has another length, or cannot be mapped.
     pub fn from_fd(fd: OwnedFd, len: u64) -> Result<Self, RegionError> {
-        let size = check_len(len)?;
-        let found = rustix::fs::fcntl_get_seals(&fd).map_err(failed("read the seals of shared memory"))?;
-        if !found.contains(SEALS) {
-            return Err(RegionError::Seals { found: found.bits() });
-        }
-        // The seals are checked first, then the length: a sealed length is final.
-        let found = rustix::fs::fstat(&fd).map_err(failed("measure shared memory"))?.st_size.cast_unsigned();
-        if found != len {
-            return Err(RegionError::Size { found, expected: len });
-        }
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file cannot become shorter
-        // than the mapping, so no access within `size` bytes can fail.
-        let start = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(null_mut(), size, protection, MapFlags::SHARED, &fd, 0)
-        };
-        let start = start.map_err(failed("map shared memory"))?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(Errno::NOMEM))?;
-        Ok(Self { start, len: size, fd, _held: None })
-    }
-
-    /// Returns the length in bytes, 1 to [`MAX_LEN`].
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
-    pub fn len(&self) -> u64 {
-        self.len as u64
+        let memory = Mapping::new(fd.as_fd(), len)?;
+        Ok(Self { memory, fd, _held: None })
     }
 
     /// Returns the descriptor to pass to others.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-
-    /// Returns the address of the first byte in this process; it is page-aligned.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.start.addr().get() as u64
-    }
-
-    /// Returns a pointer to the first byte for C programs, which are responsible for their own accesses. It is valid
-    /// until the region is dropped.
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
-    }
-
-    /// Returns all bytes, for copies by atomics or by the C library as in [`copy`]. Such copies must also write aligned
-    /// words atomically.
-    #[must_use]
-    pub fn bytes(&self) -> &[AtomicU8] {
-        // SAFETY: the bytes are within the mapping, which lives as long as `self`, and are accessed only as `copy`
-        // describes.
-        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
-    }
-
-    /// Fills `to` from `offset` on. Naturally aligned parts of eight or four bytes are read atomically. Writes
-    /// published before them are visible afterwards.
-    ///
-    /// # Errors
-    /// When any byte is outside the region.
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfBounds> {
-        let at = self.at(offset, to.len())?;
-        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`. All other accesses
-        // are as `copy` describes.
-        unsafe { copy::load(at, to) };
-        Ok(())
-    }
-
-    /// Copies `from` to `offset` on. Naturally aligned parts of eight or four bytes are written atomically, the last
-    /// one last: a reader that sees it sees all earlier writes.
-    ///
-    /// # Errors
-    /// When any byte is outside the region.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
-        let at = self.at(offset, from.len())?;
-        // SAFETY: as in `read`; the mapping is writable.
-        unsafe { copy::store(at, from) };
-        Ok(())
     }
 
     /// Returns a descriptor to pass to others. It is a separate open file, not a duplicate, so that [`Region::reclaim`]
@@ -226,23 +124,6 @@ impl Region {
         rustix::fs::fallocate(&lease, flags, 0, self.len()).map_err(failed("give shared memory back"))?;
         Ok(true)
     }
-
-    /// Returns the address of `len` bytes at `offset`.
-    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
-        let end = offset.checked_add(len as u64);
-        match usize::try_from(offset) {
-            Ok(start) if end.is_some_and(|end| end <= self.len()) => Ok(self.start.as_ptr().wrapping_add(start)),
-            _ => Err(OutOfBounds { offset, len, region: self.len() }),
-        }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping of `from_fd`, unmapped once; nothing borrowed from `self` outlives it. An error
-        // is impossible for a whole mapping, and could not be handled.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-    }
 }
 
 /// Mode of a memory file. The descriptors that spind passes on give access to it, paths under /proc do not.
@@ -273,17 +154,10 @@ fn fcntl(fd: &OwnedFd, command: c_int, argument: c_int) -> rustix::io::Result<()
     }
 }
 
-fn check_len(len: u64) -> Result<usize, RegionError> {
-    usize::try_from(len).ok().filter(|_| (1..=MAX_LEN).contains(&len)).ok_or(RegionError::Length(len))
-}
-
-fn failed(what: &'static str) -> impl Fn(Errno) -> RegionError {
-    move |errno| RegionError::System { what, source: errno.into() }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{MAX_LEN, OutOfBounds, Region, RegionError, SEALS};
+    use super::{Mapping, Region, RegionError, SEALS};
+    use crate::mapping::{MAX_LEN, OutOfBounds};
     use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::thread;
@@ -308,13 +182,10 @@ mod tests {
         let theirs = Region::from_fd(fd, 8192).expect("a region");
         drop(copy);
         assert!(!shared.reclaim().expect("told") && is_there());
-        let (start, len) = (theirs.start, theirs.len);
-        // SAFETY: `theirs` is not used again; its mapping stays.
-        drop(unsafe { std::ptr::read(&raw const theirs.fd) });
-        std::mem::forget(theirs);
+        let mapped = Mapping::new(theirs.fd(), 8192).expect("a mapping");
+        drop(theirs);
         assert!(!shared.reclaim().expect("told") && is_there(), "somebody has it mapped");
-        // SAFETY: nothing else uses the mapping.
-        unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.expect("it is there");
+        drop(mapped);
         let path = format!("/proc/self/fd/{}", shared.fd.as_raw_fd());
         let reads = std::fs::File::open(&path).expect("it may be read");
         assert!(!shared.reclaim().expect("told") && is_there(), "somebody reads it");
