@@ -12,6 +12,7 @@ use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
 use crate::sched::weights::{Part, WeightSums};
 use crate::settings::Limits;
+use spin_pspin::host_memory::HostMemory;
 use spin_pspin::ids::Slot;
 
 /// All contexts of a worker. Those in `routes` are installed and receive frames. Others drain or were rolled back.
@@ -222,13 +223,18 @@ impl Contexts {
     /// Records the address at which the application mapped a context's host memory.
     pub(crate) fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
-        let context = self.list[slot.0 as usize].as_mut().filter(|context| context.host.is_some());
+        let context = self.list[slot.0 as usize].as_mut().filter(|context| context.host.own().is_some());
         let context = context.ok_or(InstallError::NoHostMemory(id))?;
-        if let Some(host) = &mut context.host {
-            host.address = address;
-        }
-        context.describe_host();
+        context.host.move_own(address)?;
+        context.hpus.set_host(&context.host);
         Ok(())
+    }
+
+    /// A context's host memory.
+    pub(crate) fn host_of(&mut self, id: u32, user: User) -> Result<&mut HostMemory, InstallError> {
+        let slot = self.find(id, user)?;
+        let context = self.list[slot.0 as usize].as_mut().ok_or(InstallError::NoSuchContext(id))?;
+        Ok(&mut context.host)
     }
 
     /// A context's event ring.
@@ -241,9 +247,9 @@ impl Contexts {
     /// A context's host memory and the address by which handlers know it.
     pub(crate) fn host_memory(&self, id: u32, user: User) -> Result<(Arc<Region>, u64), InstallError> {
         let slot = self.find(id, user)?;
-        let host = self.list[slot.0 as usize].as_ref().and_then(|context| context.host.as_ref());
-        let host = host.ok_or(InstallError::NoHostMemory(id))?;
-        Ok((host.region.clone(), host.address))
+        let own = self.list[slot.0 as usize].as_ref().and_then(|context| context.host.own());
+        let (region, address) = own.ok_or(InstallError::NoHostMemory(id))?;
+        Ok((region.clone(), address))
     }
 
     /// Descriptions of the installed contexts, in order of priority.

@@ -210,8 +210,8 @@ pub struct Context {
     pub program: Program,
     /// HPUs on the worker's clusters, with the memory that tasks see.
     pub hpus: Hpus,
-    /// Host memory, if the application requested some.
-    pub host: Option<HostMemory>,
+    /// Host memory.
+    pub host: HostMemory,
     /// Maximum time for which an open message may wait for its next packet.
     pub message_timeout: Option<Duration>,
     /// The share of the packet buffer.
@@ -286,7 +286,7 @@ impl Context {
             key: self.matching.texts.key.clone(),
             header: self.matching.header.as_ref().map(|rule| (rule.text.clone(), rule.early)),
             handlers: self.program.handlers.map(|handler| handler.is_some()),
-            host_mem: self.host.as_ref().map_or(0, |host| host.region.len()),
+            host_mem: self.host.own().map_or(0, |(region, _)| region.len()),
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
@@ -301,13 +301,6 @@ impl Context {
     pub fn run_info(&self) -> RunInfo {
         let engine = if self.program.translation.is_ok() { self.run.engine } else { Engine::Interp };
         RunInfo { engine, ..self.run }
-    }
-
-    /// Sets the address of host memory that handlers see.
-    pub fn describe_host(&mut self) {
-        if let Some(host) = &self.host {
-            self.hpus.set_host(host);
-        }
     }
 
     /// Records a fault that is counted already. A pc outside the code is in no function. The record then has the name of the

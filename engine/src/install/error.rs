@@ -9,6 +9,7 @@ use spin_matcher::compile::CompileError;
 use spin_matcher::table::RuleUse;
 use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
+use spin_pspin::host_memory::AddressError;
 use spin_shm::RegionError;
 
 use super::ledger::OverBudget;
@@ -155,6 +156,9 @@ pub enum InstallError {
     /// Host memory cannot be allocated.
     #[error("host memory: {0}")]
     HostMemory(#[from] RegionError),
+    /// The host addresses are not free, or no region is there.
+    #[error(transparent)]
+    HostAddress(#[from] AddressError),
     /// No context has this id.
     #[error("no context {0} is installed")]
     NoSuchContext(u32),

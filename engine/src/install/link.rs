@@ -10,7 +10,7 @@ use spin_abi::events::What;
 use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
-use spin_shm::Region;
+use spin_shm::{Attached, Region};
 
 use super::match_spec::check_rules;
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
@@ -385,9 +385,32 @@ impl Worker {
     /// Records the address at which the application mapped a context's host memory.
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`], [`InstallError::HostAddress`].
     pub fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
         self.core.contexts.map_host(id, user, address)
+    }
+
+    /// Attaches a region of the application to a context, at a host address.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::HostAddress`].
+    pub fn attach_region(
+        &mut self,
+        id: u32,
+        user: User,
+        address: u64,
+        region: Arc<Attached>,
+    ) -> Result<(), InstallError> {
+        Ok(self.core.contexts.host_of(id, user)?.attach(address, region)?)
+    }
+
+    /// Detaches the region that begins at a host address from a context.
+    ///
+    /// # Errors
+    /// As [`Worker::attach_region`].
+    pub fn detach_region(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
+        drop_in_background(self.core.contexts.host_of(id, user)?.detach(address)?);
+        Ok(())
     }
 
     /// A context's event ring.
@@ -474,7 +497,7 @@ fn link(
         ),
         program: prepared.program,
         hpus: prepared.hpus,
-        host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
+        host: HostMemory::new(prepared.host, HOST_ADDRESS),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
         share: Share { part: Part::new(0, 1), hers: 0, soft_limit: 0 },
@@ -485,6 +508,6 @@ fn link(
         event_ring: EventRing::new(prepared.event_ring, cluster, doorbell_delay, doorbell_pending),
         log: ContextLog::default(),
     };
-    context.describe_host();
+    context.hpus.set_host(&context.host);
     context
 }

@@ -3,7 +3,6 @@
 use spin_abi::counters::Counter;
 use spin_abi::verdict::{Fate, Verdict};
 use spin_pspin::counts::Counts;
-use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::command::Access;
 use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
 use spin_pspin::ids::{Handler, MessageRef, Packet};
@@ -45,10 +44,10 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
         image: &image.image,
         translation: translation.as_deref().ok(),
         limits: *limits,
-        host: host.as_ref().map(HostMemory::bytes),
+        host: host.bytes(),
         isolation: run.isolation,
     };
-    let access = Access { host: host.as_ref(), send };
+    let access = Access { host: Some(host), send };
     Parts { spec, hpus, access, counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 

@@ -99,12 +99,7 @@ impl Hpu {
         self.shadow = Some(Box::new(shadow));
     }
 
-    /// Describes host memory to later tasks.
-    pub fn set_host(&mut self, host: &HostMemory) {
-        self.set_host_at(host.address, host.region.len());
-    }
-
-    /// [`set_host`](Hpu::set_host) for host memory that is no region: `len` bytes at `address`.
+    /// Describes host memory to later tasks: `len` bytes at `address`.
     pub fn set_host_at(&mut self, address: u64, len: u64) {
         let block = &mut self.memory.windows.block;
         block.set(regs::HOST_MEM_HIGH, saturate(address >> 32));
@@ -285,8 +280,10 @@ impl Hpus {
         Self { first: cluster, per_cluster: self.per_cluster, hpus: rest }
     }
 
-    /// Describes host memory to later tasks.
+    /// Describes the region of spind to later tasks, if there is one.
     pub fn set_host(&mut self, host: &HostMemory) {
-        self.hpus.iter_mut().for_each(|hpu| hpu.set_host(host));
+        if let Some((region, address)) = host.own() {
+            self.hpus.iter_mut().for_each(|hpu| hpu.set_host_at(address, region.len()));
+        }
     }
 }

@@ -12,6 +12,7 @@ use spin_abi::map::DRIVER_BASE;
 use spin_abi::put::Put;
 use spin_abi::regs::FLOW_ID;
 use spin_frame::{Frame, MIN_SEND, TxQueue};
+use spin_shm::Mapping;
 
 use crate::counts::Counts;
 use crate::host_memory::HostMemory;
@@ -221,8 +222,8 @@ impl<'t> Commands<'t> {
         let source = match source {
             Source::Nic(address) => PutSource::Nic(sendable(view, address, put.length).map(|()| address)?),
             Source::Host(address) => {
-                let host = self.host.ok_or(Status::BadHostAddress)?;
-                PutSource::Host(host, host.offset(address, put.length as usize).ok_or(Status::BadHostAddress)?)
+                let (region, offset) = self.host_bytes(address, put.length)?;
+                PutSource::Host(region, offset)
             }
         };
         for (header, bytes) in put.split() {
@@ -232,8 +233,8 @@ impl<'t> Commands<'t> {
             head.copy_from_slice(&header);
             let copied = match source {
                 PutSource::Nic(address) => view.copy_out(address + bytes.start, rest).ok_or(Status::BadNicAddress),
-                PutSource::Host(host, offset) => {
-                    let read = host.region.read(offset + u64::from(bytes.start), rest);
+                PutSource::Host(region, offset) => {
+                    let read = region.read(offset + u64::from(bytes.start), rest);
                     read.map_err(|_| Status::BadHostAddress)
                 }
             };
@@ -250,16 +251,20 @@ impl<'t> Commands<'t> {
     }
 
     fn send_from_host(&mut self, address: u64, length: u32) -> Result<Status, Status> {
-        let host = self.host.ok_or(Status::BadHostAddress)?;
-        let offset = host.offset(address, length as usize).ok_or(Status::BadHostAddress)?;
+        let (region, offset) = self.host_bytes(address, length)?;
         let before = self.link_len();
         let mut frame = self.frame_of(before + length as usize)?;
-        if host.region.read(offset, &mut frame[before..]).is_err() {
+        if region.read(offset, &mut frame[before..]).is_err() {
             self.nic.recycle(frame);
             return Err(Status::BadHostAddress);
         }
         self.counts.add(Counter::DmaFromHostBytes, u64::from(length));
         self.send_copy(frame)
+    }
+
+    /// The region that has all of `len` bytes at a host address, and their offset there.
+    fn host_bytes(&self, address: u64, len: u32) -> Result<(&'t Mapping, u64), Status> {
+        self.host.and_then(|host| host.find(address, len as usize)).ok_or(Status::BadHostAddress)
     }
 
     /// A frame of `len` bytes. When none is free, flushes staged frames and tries again while the NIC sends.
@@ -292,7 +297,7 @@ impl<'t> Commands<'t> {
     /// Copies to host memory by way of a buffer: tasks of other threads may write the source meanwhile.
     fn dma_to_host(
         &mut self,
-        memory: &HostMemory,
+        region: &Mapping,
         offset: u64,
         nic: u32,
         len: u32,
@@ -303,7 +308,7 @@ impl<'t> Commands<'t> {
         }
         self.outbound.copy_in_chunks(len, |done, chunk| {
             view.copy_out(nic + done, chunk).ok_or(Status::BadNicAddress)?;
-            memory.region.write(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)
+            region.write(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)
         })
     }
 
@@ -315,16 +320,15 @@ impl<'t> Commands<'t> {
         direction: Direction,
         view: &mut View<'_>,
     ) -> Result<Status, Status> {
-        let memory = self.host.ok_or(Status::BadHostAddress)?;
-        let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
+        let (region, offset) = self.host_bytes(host, len)?;
         self.charge(u64::from(len) / budget::BYTES_PER_INSTRUCTION);
         match direction {
             Direction::ToHost => {
-                let written = view.look_at_frame(nic, len, |bytes| memory.region.write(offset, bytes));
+                let written = view.look_at_frame(nic, len, |bytes| region.write(offset, bytes));
                 if let Some(written) = written {
                     written.map_err(|_| Status::BadHostAddress)?;
                 } else {
-                    self.dma_to_host(memory, offset, nic, len, view)?;
+                    self.dma_to_host(region, offset, nic, len, view)?;
                 }
                 self.counts.add(Counter::DmaToHostBytes, u64::from(len));
             }
@@ -333,7 +337,7 @@ impl<'t> Commands<'t> {
                     return Err(Status::BadNicAddress);
                 }
                 self.outbound.copy_in_chunks(len, |done, chunk| {
-                    memory.region.read(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)?;
+                    region.read(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)?;
                     view.copy_in(nic + done, chunk).ok_or(Status::BadNicAddress)
                 })?;
                 self.counts.add(Counter::DmaFromHostBytes, u64::from(len));
@@ -357,10 +361,9 @@ impl<'t> Commands<'t> {
     }
 
     fn host_direct(&mut self, host: u64, data: &Immediate) -> Result<Status, Status> {
-        let memory = self.host.ok_or(Status::BadHostAddress)?;
         let bytes = data.as_slice();
-        let offset = memory.offset(host, bytes.len()).ok_or(Status::BadHostAddress)?;
-        memory.region.write(offset, bytes).map_err(|_| Status::BadHostAddress)?;
+        let (region, offset) = self.host_bytes(host, bytes.len() as u32)?;
+        region.write(offset, bytes).map_err(|_| Status::BadHostAddress)?;
         self.counts.add(Counter::CommandsHostDirect, 1);
         self.counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
         Ok(Status::Done)
@@ -371,7 +374,7 @@ impl<'t> Commands<'t> {
 #[derive(Clone, Copy)]
 enum PutSource<'h> {
     Nic(u32),
-    Host(&'h HostMemory, u64),
+    Host(&'h Mapping, u64),
 }
 
 impl CommandUnit for Commands<'_> {
