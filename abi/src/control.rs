@@ -148,6 +148,17 @@ choices! {
         Kill = "kill",
     }
 
+    /// When a context is removed, unless an application removes it.
+    Lifetime {
+        /// When the connection that installed it closes.
+        #[default]
+        Connection = "connection",
+        /// When spind ends.
+        Daemon = "daemon",
+        /// Never: spind installs it again at each start. Its memories then begin as at the first install.
+        Persistent = "persistent",
+    }
+
     /// What becomes of packets that arrive before their message's header, in contexts with a header rule.
     Early {
         /// They wait for it, up to 64 of a message, in half of the context's share of the packet buffer.
@@ -379,8 +390,9 @@ pub struct Install {
     /// handlers, with a message timeout of at most 10 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u32>,
-    /// Whether the context stays when this connection closes.
-    pub persistent: bool,
+    /// When the context is removed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub lifetime: Lifetime,
 }
 
 /// Omits a field whose value a peer assumes anyway when the field is absent.
@@ -590,6 +602,9 @@ pub struct ContextInfo {
     pub handlers: [bool; 3],
     /// Size of host memory, in bytes.
     pub host_mem: u64,
+    /// When it is removed.
+    #[serde(default)]
+    pub lifetime: Lifetime,
     /// Execution parameters of its handlers.
     #[serde(default)]
     pub run: RunInfo,

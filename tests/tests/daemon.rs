@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use libspin::{Checks, Client, Install, MAX_BLOB, Placement};
+use libspin::{Checks, Client, Install, Lifetime, MAX_BLOB, Placement};
 use rustix::process::{Pid, Signal, kill_process};
 use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
@@ -314,14 +314,18 @@ fn broken_images_are_refused_with_a_reason_and_spind_serves_on() {
 }
 
 #[test]
-fn a_context_lives_as_long_as_its_connection_unless_persistent() {
+fn a_context_lives_as_long_as_its_connection_or_as_spind() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut watcher = Client::connect(spind.socket()).unwrap();
     let mut owner = Client::connect(spind.socket()).unwrap();
     let install = Install { host_mem: 8192, ..rule("udp dport 1") };
     let context = owner.install(&install, &image("dma_probe")).unwrap();
-    owner.install(&Install { persistent: true, ..rule("udp dport 2") }, &image("udp_pingpong")).unwrap();
-    assert_eq!(watcher.contexts().unwrap().len(), 2);
+    owner.install(&Install { lifetime: Lifetime::Daemon, ..rule("udp dport 2") }, &image("udp_pingpong")).unwrap();
+    let shown: Vec<_> = watcher.contexts().unwrap().iter().map(|context| context.lifetime).collect();
+    assert_eq!(shown, [Lifetime::Connection, Lifetime::Daemon]);
+    let persistent = Install { lifetime: Lifetime::Persistent, ..rule("udp dport 3") };
+    let refused = owner.install(&persistent, &image("udp_pingpong")).unwrap_err().to_string();
+    assert!(refused.contains("no state folder"), "{refused}");
     assert_eq!(answers(&mut watcher, 1), 1);
     // Handlers use the host memory's address in this process; they wrote the packet's start there.
     let host = context.host.expect("host memory");

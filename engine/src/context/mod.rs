@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use hpu_vm::jit::{self, Options, Translation};
-use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Placement, RunInfo, SourceLine};
+use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Lifetime, Placement, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
@@ -195,13 +195,22 @@ impl Default for ContextLog {
     }
 }
 
+/// What describes a context to users, and does not concern its packets.
+#[derive(Debug)]
+pub struct ContextLabel {
+    /// The name.
+    pub name: String,
+    /// When it is removed.
+    pub lifetime: Lifetime,
+}
+
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
     /// The id that users see. Ids are never reused.
     pub id: u32,
-    /// The name for users.
-    pub name: String,
+    /// What users gave it at install.
+    pub label: ContextLabel,
     /// The user that it belongs to, and the weights of their shares. The user's is equal for all contexts of the user.
     pub weights: ContextWeight,
     /// The packets that it takes.
@@ -279,7 +288,7 @@ impl Context {
             // Depends on the user who asks.
             own: false,
             hidden: false,
-            name: self.name.clone(),
+            name: self.label.name.clone(),
             uid: self.weights.uid,
             rules: self.matching.texts.rules.clone(),
             eom: self.matching.texts.eom.clone(),
@@ -287,6 +296,7 @@ impl Context {
             header: self.matching.header.as_ref().map(|rule| (rule.text.clone(), rule.early)),
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.own().map_or(0, |(region, _)| region.len()),
+            lifetime: self.label.lifetime,
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
@@ -315,7 +325,7 @@ impl Context {
         let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note };
         let faults = self.counts.get(Counter::Faults);
         if is_logged(faults) {
-            tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.name);
+            tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.label.name);
         }
         self.log.faults.push_back(info);
     }

@@ -15,7 +15,7 @@ use spin_shm::{Attached, Region};
 use super::match_spec::check_rules;
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::event_ring::{DoorbellPending, EventRing};
-use crate::context::{Context, ContextLog, Matching, Replacement, Share};
+use crate::context::{Context, ContextLabel, ContextLog, Matching, Replacement, Share};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::sched::scheduler::MOST_WEIGHT;
@@ -487,7 +487,7 @@ fn link(
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let mut context = Context {
         id: entry.entry().context,
-        name: prepared.install.name,
+        label: ContextLabel { name: prepared.install.name, lifetime: prepared.install.lifetime },
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(
             entry,

@@ -234,7 +234,7 @@ fn drop_no_queue(core: &mut Core, slot: Slot, frame: Frame) {
     core.egress.recycle(frame);
     let context = core.contexts.get(slot);
     let Some(lost) = context.record_no_queue() else { return };
-    let (id, name) = (context.id, context.name.clone());
+    let (id, name) = (context.id, context.label.name.clone());
     let Some((most, held)) = core.table.messages.largest_owner() else { return };
     let Some(most) = core.contexts.list.get(most.0 as usize).and_then(Option::as_ref) else { return };
     let advice = match most.message_timeout {
@@ -247,7 +247,7 @@ fn drop_no_queue(core: &mut Core, slot: Slot, frame: Frame) {
         "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
          context {} ({}); {advice}",
         most.id,
-        most.name
+        most.label.name
     );
 }
 

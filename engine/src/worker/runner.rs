@@ -361,7 +361,7 @@ fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> O
 #[cold]
 fn report(context: &mut Context, stage: Stage, difference: &Difference) {
     context.counts.add(Counter::CheckDifferences, 1);
-    let (id, name) = (context.id, &context.name);
+    let (id, name) = (context.id, &context.label.name);
     let pc = match difference {
         Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
         _ => context.handler(stage).map(|handler| handler.address),

@@ -9,7 +9,7 @@ use spin_pspin::ids::{Handler, MessageRef, Packet};
 use spin_pspin::mpq::{Stage, Task};
 
 use crate::context::event_ring::EventRing;
-use crate::context::{Context, ContextLog, LINES_PRINTED, Matching, Program};
+use crate::context::{Context, ContextLabel, ContextLog, LINES_PRINTED, Matching, Program};
 
 /// The parts of a context that a task uses, borrowed one by one.
 pub(crate) struct Parts<'c> {
@@ -30,7 +30,7 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
         counts,
         run,
         id,
-        name,
+        label: ContextLabel { name, .. },
         log: ContextLog { lines_left, .. },
         program,
         ..

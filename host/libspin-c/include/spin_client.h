@@ -50,7 +50,7 @@ uint32_t spin_protocol_version(void);
 typedef struct spin_client spin_client;
 
 /* Connects to the daemon whose control socket is at a path; NULL: /run/spin/spind.sock. Contexts that a client installs are removed
- * when it disconnects, unless they are persistent. */
+ * when it disconnects, unless they have another lifetime: see spin_options_set_lifetime. */
 int spin_connect(const char *socket, spin_client **client);
 void spin_disconnect(spin_client *client);
 
@@ -129,11 +129,11 @@ int spin_options_set_checks(spin_options *options, const char *checks);       /*
 int spin_options_set_isolation(spin_options *options, const char *isolation); /* context, message */
 int spin_options_set_placement(spin_options *options, const char *placement); /* home, any */
 int spin_options_set_full(spin_options *options, const char *full);           /* drop, wait, mark, kill */
+int spin_options_set_lifetime(spin_options *options, const char *lifetime);   /* connection, daemon, persistent */
 int spin_options_set_weight(spin_options *options, uint32_t weight);
 int spin_options_set_hpus(spin_options *options, uint32_t hpus);
 int spin_options_set_verdicts(spin_options *options, int on);
 int spin_options_set_replaces(spin_options *options, uint32_t context);
-int spin_options_set_persistent(spin_options *options, int on);
 
 /* -- Contexts -- */
 
@@ -149,7 +149,7 @@ void spin_context_free(spin_context *context);
 uint32_t spin_context_id(const spin_context *context);
 
 /* Host memory, mapped until the handle is freed. Handlers use these addresses, and write at any time: read words that they write
- * with atomic loads. NULL and 0: none was requested, or the context is persistent. */
+ * with atomic loads. NULL and 0: none was requested, or the context's lifetime is not its connection. */
 int spin_context_host_memory(const spin_context *context, void **start, size_t *len);
 
 /* Address and size of handler memory in NIC memory, for spin_read_memory. */

@@ -86,7 +86,6 @@ setters! {
     spin_options_set_hpus(hpus: u32) => |install| install.hpus = Some(hpus);
     spin_options_set_verdicts(on: c_int) => |install| install.verdicts = on != 0;
     spin_options_set_replaces(context: u32) => |install| install.replaces = Some(context);
-    spin_options_set_persistent(on: c_int) => |install| install.persistent = on != 0;
 }
 
 text_setters! {
@@ -101,6 +100,7 @@ text_setters! {
     spin_options_set_isolation(isolation) => |install| install.isolation = choice("isolation", isolation)?;
     spin_options_set_placement(placement) => |install| install.placement = choice("placement", placement)?;
     spin_options_set_full(full) => |install| install.full = choice("full", full)?;
+    spin_options_set_lifetime(lifetime) => |install| install.lifetime = choice("lifetime", lifetime)?;
 }
 
 fn choice<T: std::str::FromStr<Err: ToString>>(name: &'static str, word: &str) -> Result<T, Error> {
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn spin_options_set_handlers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libspin::{Abi, Checks, Early, Full, Isolation, Placement};
+    use libspin::{Abi, Checks, Early, Full, Isolation, Lifetime, Placement};
     use std::ptr::{null, null_mut};
 
     /// Options in which each field has a value of its own, none of them the default.
@@ -173,7 +173,7 @@ mod tests {
             hpus: Some(10),
             verdicts: true,
             replaces: Some(11),
-            persistent: true,
+            lifetime: Lifetime::Daemon,
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
                 spin_options_set_hpus(options, 10),
                 spin_options_set_verdicts(options, 1),
                 spin_options_set_replaces(options, 11),
-                spin_options_set_persistent(options, 1),
+                spin_options_set_lifetime(options, c"daemon".as_ptr()),
             ]
         };
         assert!(codes.iter().all(|code| *code == 0), "{codes:?}");

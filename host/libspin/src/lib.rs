@@ -14,7 +14,7 @@
 //! host.read(0, &mut first).expect("inside the region");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! A context lives as long as its [`Client`], unless it is installed as persistent.
+//! A context lives as long as its [`Client`], unless it is installed with another [`Lifetime`].
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ use std::path::Path;
 
 pub use spin_abi::command::Direction;
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
-pub use spin_abi::control::{Bill, Checks, Early, Engine, Full, Isolation, Placement, RunInfo};
+pub use spin_abi::control::{Bill, Checks, Early, Engine, Full, Isolation, Lifetime, Placement, RunInfo};
 pub use spin_abi::control::{
     ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, PRESSURE, Replayed, SourceLine, Stats, ThreadInfo,
     UserInfo, Users,
@@ -91,7 +91,7 @@ impl Client {
         let (reply, _, fd) = self.call(&Request::Install(Box::new(install.clone())), image)?;
         let Reply::Installed { context, host_mem, areas, warnings, .. } = reply else { return Err(unexpected(&reply)) };
         let host = match fd {
-            Some(fd) if !install.persistent => match self.map_host(context, fd, host_mem) {
+            Some(fd) if install.lifetime == Lifetime::Connection => match self.map_host(context, fd, host_mem) {
                 Ok(region) => Some(region),
                 Err(error) => {
                     // The caller gets no id for the context, which would take packets as long as this connection lives.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Placement, parse_size};
+use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Lifetime, Placement, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -201,6 +201,10 @@ pub struct InstallArgs {
     /// context.
     #[arg(long, value_name = "ID|NAME")]
     pub replace: Option<String>,
+    /// How long the context stays, unless 'rm' removes it: until the 'daemon' ends, or beyond ('persistent': spind installs it again at
+    /// each start).
+    #[arg(long, value_name = "daemon|persistent", default_value_t = Lifetime::Daemon, value_parser = lifetime)]
+    pub lifetime: Lifetime,
     /// The handlers return verdicts (SPIN_VERDICTS): they may pass packets to the kernel, or discard the rest of a
     /// message.
     #[arg(long)]
@@ -209,6 +213,17 @@ pub struct InstallArgs {
 
 fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
+}
+
+/// A lifetime beyond that of this command.
+fn lifetime(text: &str) -> Result<Lifetime, String> {
+    match text.parse() {
+        Ok(lifetime @ (Lifetime::Daemon | Lifetime::Persistent)) => Ok(lifetime),
+        Ok(Lifetime::Connection) => {
+            Err("the context would go when this command ends; try daemon or persistent".to_owned())
+        }
+        Err(_) => Err("expected daemon or persistent".to_owned()),
+    }
 }
 
 /// An interval in seconds. spind reads its counters at most 100 times a second.

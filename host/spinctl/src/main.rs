@@ -155,7 +155,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     if bytes.len() > MAX_BLOB { Err(Error::TooLong { path: path.to_path_buf() }) } else { Ok(bytes) }
 }
 
-/// Makes the request of `spinctl install`: the context outlives this process.
+/// Makes the request of `spinctl install`.
 fn request(args: &InstallArgs) -> Install {
     let stem = args.image.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Install {
@@ -183,7 +183,7 @@ fn request(args: &InstallArgs) -> Install {
         abi: args.abi,
         verdicts: args.verdicts,
         replaces: None,
-        persistent: true,
+        lifetime: args.lifetime,
     }
 }
 

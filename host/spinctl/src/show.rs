@@ -51,7 +51,7 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], form: Option<Jso
         let header = context.header.as_ref().map(|(rule, early)| format!("header: {rule}, early packets: {early}; "));
         let header = header.unwrap_or_default();
         writeln!(out, "{:46}{header}end of message: {}; key: {}", "", context.eom, context.key)?;
-        writeln!(out, "{:46}{}", "", how(&context.run))?;
+        writeln!(out, "{:46}{}; lifetime: {}", "", how(&context.run), context.lifetime)?;
         if let Some(why) = &context.interpreted {
             writeln!(out, "{:46}interpreted: {why}", "")?;
         }

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use libspin::Install;
+use libspin::{Install, Lifetime};
 use spin_abi::control::{Reply, Request};
 use spin_tests::{Spind, binary, image};
 
@@ -35,7 +35,8 @@ fn a_name_stands_for_a_context_of_the_user_who_gives_it() {
     fs::write(&handlers, &echo).unwrap();
     fs::set_permissions(&handlers, fs::Permissions::from_mode(0o644)).unwrap();
     let [root, alice, bob] = [ROOT, ALICE, BOB].map(|uid| connect(&spind, uid));
-    let named = |port: u32| Install { name: "echo".into(), persistent: true, ..rule(&format!("udp dport {port}")) };
+    let named =
+        |port: u32| Install { name: "echo".into(), lifetime: Lifetime::Daemon, ..rule(&format!("udp dport {port}")) };
     let hers = install(&alice, named(9001), &echo);
     let ctl = |uid: u32, arguments: &[&str]| spinctl(&program, &spind, uid, arguments);
     let replace = ["install", "--replace", "echo", handlers.to_str().unwrap(), "--rule", "udp dport 9002"];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::Error;
-use spin_abi::control::{Compat, Engine, Install, Schedule};
+use spin_abi::control::{Compat, Engine, Install, Lifetime, Schedule};
 use spin_abi::map::Machine;
 use spin_abi::units::size;
 
@@ -113,9 +113,10 @@ impl TryFrom<toml::Table> for StaticContext {
     type Error = toml::de::Error;
 
     fn try_from(mut table: toml::Table) -> Result<Self, Self::Error> {
-        for key in ["replaces", "persistent"] {
+        for key in ["replaces", "lifetime"] {
             if table.contains_key(key) {
-                let reason = "is for contexts of applications: one of the configuration replaces none, and stays";
+                let reason = "is for contexts of applications: one of the configuration replaces none, and is there \
+                              while the configuration has it";
                 return Err(Error::custom(format!("{key} {reason}")));
             }
         }
@@ -127,6 +128,7 @@ impl TryFrom<toml::Table> for StaticContext {
             }
         }
         let image = table.remove("image").ok_or_else(|| Error::missing_field("image"))?;
-        Ok(Self { image: image.try_into()?, install: table.try_into()? })
+        let install = Install { lifetime: Lifetime::Daemon, ..table.try_into()? };
+        Ok(Self { image: image.try_into()?, install })
     }
 }

@@ -245,7 +245,7 @@ mod tests {
             ("image = 'a.elf'\nisolatoin = 'message'", "isolatoin"),
             ("rules = ['udp']", "image"),
             ("image = 'a.elf'\nreplaces = 'b'", "replaces is for contexts of applications"),
-            ("image = 'a.elf'\npersistent = false", "persistent is for"),
+            ("image = 'a.elf'\nlifetime = 'daemon'", "lifetime is for"),
         ] {
             let refused = context(keys).expect_err("nobody knows that").to_string();
             assert!(refused.contains(named), "{refused}");

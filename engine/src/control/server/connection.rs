@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use spin_abi::control::{Bill, BillKind, Reply, Request, UserInfo, Users};
+use spin_abi::control::{Bill, BillKind, Lifetime, Reply, Request, UserInfo, Users};
 use spin_abi::printable::printable;
 use spin_shm::Region;
 use spin_shm::channel as wire;
@@ -37,8 +37,7 @@ const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 /// A context that was installed over this connection.
 struct Installed {
     context: u32,
-    /// Whether the context stays when the connection ends.
-    persistent: bool,
+    lifetime: Lifetime,
     memory: NicMemory,
 }
 
@@ -98,8 +97,8 @@ impl Connection {
     }
 
     fn remove_installed(&mut self) {
-        for Installed { context, persistent, .. } in std::mem::take(&mut self.installed) {
-            if persistent {
+        for Installed { context, lifetime, .. } in std::mem::take(&mut self.installed) {
+            if lifetime != Lifetime::Connection {
                 continue;
             }
             // An earlier request may have removed the context.
@@ -210,7 +209,10 @@ impl Connection {
         let user = self.user;
         match request {
             Request::Install(install) => {
-                let persistent = install.persistent;
+                let lifetime = install.lifetime;
+                if lifetime == Lifetime::Persistent {
+                    return Err("spind has no state folder for persistent contexts".to_owned());
+                }
                 let _slot = self.shared.prepare_slots.take(user.0);
                 let Shared { loader, shared_memory, .. } = &*self.shared;
                 if install.host_mem > 0 && shared_memory.keeps(user.0) {
@@ -228,7 +230,7 @@ impl Connection {
                 };
                 // Other connections may have removed some contexts.
                 self.installed.retain(|installed| installed.memory.is_there());
-                self.installed.push(Installed { context, persistent, memory });
+                self.installed.push(Installed { context, lifetime, memory });
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
                 Ok((
                     Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas, warnings },
