@@ -19,8 +19,9 @@ use spin_engine::control::config::{Config, ConfigErrors, CoreList, File, Preset,
 use spin_engine::control::daemon::{Daemon, DaemonError, USAGE};
 use spin_engine::control::log::LOG;
 use spin_engine::control::reload::HangUps;
-use spin_engine::control::{loader_process, privileges};
+use spin_engine::control::{descriptor_process, loader_process, privileges};
 use spin_engine::settings::{Idle, Mode};
+use spin_shm::Forker;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -124,8 +125,12 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|first| first == loader_process::ARGUMENT) {
-        return loader_process();
+    match std::env::args_os().nth(1) {
+        Some(first) if first == loader_process::ARGUMENT => return auxiliary_process("loader process", loader_process),
+        Some(first) if first == descriptor_process::ARGUMENT => {
+            return auxiliary_process("descriptor process", descriptor_process);
+        }
+        _ => {}
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
@@ -171,25 +176,37 @@ fn check_file(args: Args) -> ExitCode {
     ExitCode::from(u8::from(checked.is_err()))
 }
 
-/// The loader process of another spind, whose socket is the standard input.
-fn loader_process() -> ExitCode {
+/// Another process of a spind, to which its standard input is a socket. It ends when spind has ended, not before.
+fn auxiliary_process(name: &str, serve: impl FnOnce(&UnixStream) -> Result<(), Box<dyn Error>>) -> ExitCode {
     let run = || -> Result<(), Box<dyn Error>> {
-        // It ends when spind has ended, not before.
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::default())?;
         }
-        let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        privileges::keep_those_of_loader()?;
-        privileges::confine_loader()?;
-        Ok(loader_process::serve::serve(&stream)?)
+        serve(&UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?))
     };
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(stderr(), "spind's loader process: {error}");
+            let _ = writeln!(stderr(), "spind's {name}: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn loader_process(spind: &UnixStream) -> Result<(), Box<dyn Error>> {
+    privileges::keep_those_of_loader()?;
+    privileges::confine_loader()?;
+    Ok(loader_process::serve::serve(spind)?)
+}
+
+fn descriptor_process(spind: &UnixStream) -> Result<(), Box<dyn Error>> {
+    let forker = Forker::new()?;
+    if let Some(account) = std::env::args().nth(2) {
+        privileges::become_user(&account.parse()?)?;
+    }
+    privileges::drop_all()?;
+    privileges::confine_descriptor_process()?;
+    Ok(descriptor_process::serve::serve(spind, &forker)?)
 }
 
 /// Filter of the log: a level, or, with a `=`, levels for some modules.

@@ -3,6 +3,7 @@
 //! * [`daemon`]: spind from start to end, and the control thread.
 //! * [`config`]: the configuration file and its checks; [`static_contexts`]: its contexts; [`check`]: checks it whole.
 //! * [`capabilities`]: information for applications before they choose handlers.
+//! * [`descriptor_process`]: the process that receives descriptors of users.
 //! * `descriptors`: open files that contexts and ports may take.
 //! * `host`: what the host's kernel knows, and holds for contexts.
 //! * `install`: checks and prepares contexts.
@@ -23,6 +24,7 @@ pub mod capabilities;
 pub mod check;
 pub mod config;
 pub mod daemon;
+pub mod descriptor_process;
 pub mod descriptors;
 pub mod endpoint;
 pub mod host;

@@ -96,10 +96,25 @@ const SO_PASSRIGHTS: c_int = 83;
 /// # Errors
 /// The errors of setsockopt(2): ENOPROTOOPT if the kernel does not support the option.
 pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
-    let (no, fd): (c_int, _) = (0, socket.as_fd().as_raw_fd());
+    pass_rights(socket.as_fd(), false)
+}
+
+/// Undoes [`take_no_fds`] for one socket.
+///
+/// # Errors
+/// The errors of setsockopt(2), but none if the kernel does not support the option: it never rejects descriptors then.
+pub fn take_fds(socket: impl AsFd) -> io::Result<()> {
+    match pass_rights(socket.as_fd(), true) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        set => set,
+    }
+}
+
+fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
+    let (value, fd) = (c_int::from(pass), socket.as_raw_fd());
     // SAFETY: the option's value is an int, and the kernel reads the size of an int.
     let set = unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), size_of_val(&no) as u32)
+        libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const value).cast(), size_of_val(&value) as u32)
     };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -110,7 +125,7 @@ fn invalid(message: String) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_FDS, recv_with_fds, send_with_fds, take_no_fds, unread};
+    use super::{MAX_FDS, recv_with_fds, send_with_fds, take_fds, take_no_fds, unread};
     use crate::Region;
     use std::io::{ErrorKind, Read, Write};
     use std::os::fd::AsFd;
@@ -174,6 +189,9 @@ mod tests {
             assert_eq!(send_with_fds(sender, b"x", &[]).expect("sent"), 1);
         }
         send_with_fds(&accepted, b"x", &[listener.as_fd()]).expect("the other way they go");
+        take_fds(&accepted).expect("set");
+        send_with_fds(&early, b"x", &[listener.as_fd()]).expect("accepted from now on");
+        assert!(send_with_fds(&late, b"x", &[listener.as_fd()]).is_err(), "another socket");
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! * [`Mapping`]: the bytes of both. [`Mapping::ring`], [`Mapping::sleep`]: doorbells among them.
 //! * [`EventFd`]: an eventfd for a doorbell.
 //! * [`channel`]: control messages on a Unix stream.
-//! * [`send_with_fds`], [`recv_with_fds`], [`unread`], [`take_no_fds`]: descriptors over a Unix socket.
+//! * [`send_with_fds`], [`recv_with_fds`], [`unread`], [`take_no_fds`], [`take_fds`]: descriptors over a Unix socket.
+//! * [`Forker`]: child processes that receive such descriptors.
 //!
 //! The other side may write at any time and is not trusted: nothing returns references to bytes, only copies.
 
@@ -16,12 +17,14 @@ mod copy;
 mod doorbell;
 mod event_fd;
 mod fds;
+mod forker;
 mod lost_pages;
 mod mapping;
 mod region;
 
 pub use attached::{AttachError, Attached};
 pub use event_fd::EventFd;
-pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, take_no_fds, unread};
+pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, take_fds, take_no_fds, unread};
+pub use forker::Forker;
 pub use mapping::{MAX_LEN, Mapping, OutOfBounds, RegionError};
 pub use region::{Held, Region};

@@ -32,6 +32,9 @@ pub enum DaemonError {
     /// The loader process does not start.
     #[error("cannot start the loader process: {0}")]
     Loader(std::io::Error),
+    /// The descriptor process does not start.
+    #[error("cannot start the descriptor process: {0}")]
+    DescriptorProcess(std::io::Error),
     /// Error of the configuration, or of its contexts.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
@@ -74,7 +77,8 @@ impl DaemonError {
             Self::Server(ServerError::Socket(SocketError::NotASocket(_))) => exit::CONFIG,
             Self::Config(_) | Self::Context { .. } => exit::CONFIG,
             Self::Nic(_) | Self::Server(_) | Self::Gone(_) | Self::Thread(ThreadError::Nic(_)) => exit::UNAVAILABLE,
-            Self::Thread(_) | Self::Wait(_) | Self::Privileges(_) | Self::Loader(_) | Self::System(_) => exit::SYSTEM,
+            Self::Thread(_) | Self::Wait(_) | Self::Privileges(_) => exit::SYSTEM,
+            Self::Loader(_) | Self::DescriptorProcess(_) | Self::System(_) => exit::SYSTEM,
         }
     }
 }

@@ -8,6 +8,7 @@ mod nics;
 mod reporter;
 mod threads;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
@@ -22,6 +23,7 @@ use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::check::account;
 use crate::control::config::{Config, ConfigErrors, Nic};
+use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::descriptors::Descriptors;
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
@@ -90,6 +92,9 @@ impl Daemon {
         let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
         let notifier = Arc::new(Notifier::from_environment());
         let privileged = privileged(config)?;
+        let account = privileged.as_ref().map(|(_, account)| account);
+        let descriptor_process = DescriptorProcess::start(Path::new("/proc/self/exe"), account);
+        let descriptor_process = descriptor_process.map_err(DaemonError::DescriptorProcess)?;
         let loader = Arc::new(static_contexts::loader(config));
         let uid = rustix::process::getuid().as_raw();
         let contexts = static_contexts::prepare(config, uid, &loader, |_| true)?;
@@ -118,7 +123,7 @@ impl Daemon {
         shared.go.store(true, Relaxed);
         let (limits, policy) = (config.limits, config.policy.clone());
         let settings = CurrentSettings::new(Settings { limits, policy, capabilities });
-        server.start(loader.clone(), settings.clone(), host)?;
+        server.start(loader.clone(), settings.clone(), host, descriptor_process)?;
         let count = installed.len();
         if let Some(hang_ups) = hang_ups {
             let (config, control, notifier) = (config.clone(), server.control(), notifier.clone());

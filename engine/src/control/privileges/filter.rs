@@ -60,30 +60,16 @@ const REFUSED: &[c_long] = &[
 const BPF_ALLOWED: [u64; 2] = [1, 10];
 /// A new thread, not a process (linux/sched.h).
 const CLONE_THREAD: u64 = 0x1_0000;
+/// A new user namespace, in which a process has all capabilities (linux/sched.h).
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 
-/// All calls of the loader process. It opens no file.
-const LOADER: &[c_long] = &[
+/// Calls of the C library and of Rust in any process: memory, signals, time, locks, its end.
+const ANY_PROCESS: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_close,
-    libc::SYS_recvmsg,
-    libc::SYS_recvfrom,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
-    libc::SYS_ppoll,
-    libc::SYS_bpf,
-    libc::SYS_socket,
-    libc::SYS_bind,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_ioctl,
     libc::SYS_fcntl,
-    libc::SYS_fchown,
-    libc::SYS_unlinkat,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
+    libc::SYS_ppoll,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -101,19 +87,49 @@ const LOADER: &[c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_uname,
-    libc::SYS_prlimit64,
     libc::SYS_sched_yield,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
+/// Further calls of the loader process. It opens no file.
+const LOADER: &[c_long] = &[
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_bpf,
+    libc::SYS_socket,
+    libc::SYS_bind,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_ioctl,
+    libc::SYS_fchown,
+    libc::SYS_unlinkat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_uname,
+    libc::SYS_prlimit64,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_lstat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_poll,
+];
+
+/// Further calls of the descriptor process and its children, beside fork(2). They open no file and no socket.
+const DESCRIPTOR_PROCESS: &[c_long] = &[
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_setsockopt,
+    libc::SYS_pread64,
+    libc::SYS_close_range,
+    libc::SYS_set_robust_list,
 ];
 
 /// Refuses system calls of all threads, present and future, that the process of the packet threads needs no more.
@@ -121,7 +137,7 @@ const LOADER: &[c_long] = &[
 /// # Errors
 /// The kernel has no seccomp filters.
 pub fn confine_packet_threads() -> io::Result<()> {
-    let mut rules: BTreeMap<_, _> = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
+    let mut rules = all_of(&[REFUSED]);
     let other_commands = BPF_ALLOWED.map(|command| condition(SeccompCmpOp::Ne, command));
     rules.insert(libc::SYS_bpf, vec![rule(other_commands.into_iter().collect::<io::Result<_>>()?)?]);
     rules.insert(libc::SYS_clone, vec![rule(vec![condition(SeccompCmpOp::MaskedEq(CLONE_THREAD), 0)?])?]);
@@ -138,8 +154,22 @@ pub fn confine_packet_threads() -> io::Result<()> {
 /// # Errors
 /// The kernel has no seccomp filters.
 pub fn confine_loader() -> io::Result<()> {
-    let rules = LOADER.iter().map(|&call| (call, Vec::new())).collect();
+    apply(all_of(&[ANY_PROCESS, LOADER]), errno(libc::EPERM), SeccompAction::Allow)
+}
+
+/// Refuses all system calls but those of the descriptor process and its children.
+///
+/// # Errors
+/// The kernel has no seccomp filters.
+pub fn confine_descriptor_process() -> io::Result<()> {
+    let mut rules = all_of(&[ANY_PROCESS, DESCRIPTOR_PROCESS]);
+    let no_thread_or_namespace = condition(SeccompCmpOp::MaskedEq(CLONE_THREAD | CLONE_NEWUSER), 0)?;
+    rules.insert(libc::SYS_clone, vec![rule(vec![no_thread_or_namespace])?]);
     apply(rules, errno(libc::EPERM), SeccompAction::Allow)
+}
+
+fn all_of(lists: &[&[c_long]]) -> BTreeMap<c_long, Vec<SeccompRule>> {
+    lists.iter().copied().flatten().map(|&call| (call, Vec::new())).collect()
 }
 
 const fn errno(number: i32) -> SeccompAction {

@@ -4,14 +4,16 @@
 
 mod filter;
 
+use std::fmt;
 use std::io;
+use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
 };
 
-pub use filter::{confine_loader, confine_packet_threads};
+pub use filter::{confine_descriptor_process, confine_loader, confine_packet_threads};
 
 /// Capabilities that opening an interface needs.
 const OPENING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
@@ -94,5 +96,37 @@ impl Account {
             None => Self::DEFAULTS.into_iter().find_map(known),
         };
         user.map(|user| Self { uid: user.uid, gid: user.gid })
+    }
+}
+
+/// The ids, as the command line of another process of spind has them: `UID:GID`.
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl FromStr for Account {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Self> {
+        let ids = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        let (uid, gid) = ids.ok_or_else(|| io::Error::other(format!("{text:?} is not UID:GID")))?;
+        Ok(Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Account;
+
+    #[test]
+    fn an_account_passes_through_a_command_line() {
+        let account: Account = "65534:65533".parse().expect("two ids");
+        assert_eq!(
+            (account.uid.as_raw(), account.gid.as_raw(), account.to_string().as_str()),
+            (65534, 65533, "65534:65533")
+        );
+        assert!(["", "1", "1:", "-1:1", "1:1:1"].iter().all(|text| text.parse::<Account>().is_err()));
     }
 }

@@ -33,6 +33,7 @@ use spin_abi::control::Reply;
 use spin_shm::channel as wire;
 
 use crate::context::loader::Loader;
+use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
 use crate::control::host::memory;
 use crate::control::loader_process::client::LoaderProcess;
@@ -109,7 +110,13 @@ impl Server {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(&mut self, loader: Arc<Loader>, settings: CurrentSettings, host: Host) -> Result<(), ServerError> {
+    pub fn start(
+        &mut self,
+        loader: Arc<Loader>,
+        settings: CurrentSettings,
+        host: Host,
+        descriptors: DescriptorProcess,
+    ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
         let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::default());
@@ -124,6 +131,7 @@ impl Server {
             prepare_slots,
             payload_limit,
             shared_memory,
+            descriptors,
         });
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
         if let Some(listener) = metrics {

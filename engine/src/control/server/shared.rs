@@ -8,6 +8,7 @@ use super::prepare_slots::PrepareSlots;
 use super::requests::ControlHandle;
 use super::settings::CurrentSettings;
 use crate::context::loader::Loader;
+use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 
@@ -23,4 +24,6 @@ pub(super) struct Shared {
     pub(super) prepare_slots: PrepareSlots,
     pub(super) payload_limit: PayloadLimit,
     pub(super) shared_memory: SharedMemoryQuota,
+    #[expect(dead_code, reason = "no request sends descriptors to spind yet")]
+    pub(super) descriptors: DescriptorProcess,
 }
