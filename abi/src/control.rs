@@ -284,6 +284,23 @@ pub enum Request {
         /// Id of the context.
         context: u32,
     },
+    /// Attach memory of the application to a context. spind replies [`Reply::SendMemory`]. The application then sends one byte with the
+    /// descriptor of a memory file, and gets the final reply.
+    AttachRegion {
+        /// Id of the context.
+        context: u32,
+        /// Host address of the first byte: handlers use it in commands.
+        address: u64,
+        /// Size of the file, in bytes.
+        len: u64,
+    },
+    /// Detach the region that begins at a host address from a context.
+    DetachRegion {
+        /// Id of the context.
+        context: u32,
+        /// Host address of the region's first byte.
+        address: u64,
+    },
     /// Read NIC memory of a context that was installed over this connection: its image's memories, handler memory, scratchpads. The blob
     /// of the reply holds the bytes.
     ReadMemory {
@@ -517,6 +534,8 @@ pub enum Reply {
         /// Address that handlers use for its first byte.
         address: u64,
     },
+    /// Memory can be received: send one byte with its descriptor.
+    SendMemory,
     /// Capture replayed. The blob holds the frames sent.
     Replayed(Replayed),
     /// Success, without further data.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::Value;
 use spin_nic::pcap::{Packet, write_all};
+use spin_shm::{Region, send_with_fds};
 use spin_tests::{ACTION_TIMEOUT, Spind, udp};
 
 const DOCUMENT: &str = include_str!("../../docs/protocol.md");
@@ -94,10 +95,9 @@ fn the_examples_of_the_document_are_what_spind_says() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut stream = connect(&spind);
     let examples = examples();
-    let json: Vec<_> = examples.iter().filter(|example| example.words[0] == "json").collect();
+    let mut json = examples.iter().filter(|example| example.words[0] == "json");
     let mut shown = Vec::new();
-    for pair in json.chunks(2) {
-        let [request, expected] = pair else { panic!("each request has a reply") };
+    while let (Some(request), Some(expected)) = (json.next(), json.next()) {
         assert_eq!((request.words[1], expected.words[1]), ("request", "reply"), "{}", request.text);
         let sent: Value = serde_json::from_str(request.text).expect(request.text);
         shown.push(sent["request"].as_str().expect("a name").to_owned());
@@ -107,6 +107,14 @@ fn the_examples_of_the_document_are_what_spind_says() {
         assert!(shows(&documented, &body), "{}\n{body:#}", request.text);
         let has = |word| expected.words.contains(&word);
         assert_eq!((!blob.is_empty(), has_fd), (has("blob"), has("fd")), "{}", request.text);
+        if has("memory") {
+            let region = Region::create(4096).expect("memory");
+            send_with_fds(&stream, &[0], &[region.fd()]).expect("spind takes it");
+            let expected = json.next().expect("a second reply");
+            assert_eq!(expected.words, ["json", "reply"]);
+            let documented: Value = serde_json::from_str(expected.text).expect(expected.text);
+            assert_eq!(reply(&mut stream), (documented, Vec::new(), false));
+        }
         if sent["request"] == "read-memory" {
             assert_eq!(blob, BYTES);
         }
@@ -116,7 +124,7 @@ fn the_examples_of_the_document_are_what_spind_says() {
     let (body, ..) = reply(&mut stream);
     let known = body["message"].as_str().and_then(|text| text.split_once("expected one of ")).expect("names").1;
     let known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
-    assert_eq!(known.len(), 13, "{known:?}");
+    assert_eq!(known.len(), 15, "{known:?}");
     for name in known {
         assert!(shown.iter().any(|other| other == name), "{name} is in no example");
     }

@@ -171,6 +171,30 @@ int spin_set_rules(const spin_client *client, uint32_t context, const char *cons
 int spin_read_memory(const spin_client *client, uint32_t context, uint32_t address, void *to, size_t len);
 int spin_write_memory(const spin_client *client, uint32_t context, uint32_t address, const void *from, size_t len);
 
+/* -- Regions: further host memory of contexts -- */
+
+typedef struct spin_region spin_region;
+
+/* Allocates memory that can be attached to contexts, zeroed. page: 0, or the size of huge pages, of which len is a multiple (see
+ * /sys/kernel/mm/hugepages). */
+int spin_region_alloc(uint64_t len, uint64_t page, spin_region **region);
+
+/* Unmaps the memory. Detach it first: handlers keep its addresses, which may become other memory's. */
+void spin_region_free(spin_region *region);
+int spin_region_memory(const spin_region *region, void **start, size_t *len);
+
+/* Attaches a region to a context of this user, which may have 16: handlers reach it by its addresses in this process, until it is
+ * detached or the context is gone. */
+int spin_attach(const spin_client *client, uint32_t context, const spin_region *region);
+
+/* Attaches memory that the program has mapped at start: a memfd of len bytes, whole pages of any size and all of them allocated, with
+ * the seals F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL. SPIN_E_REFUSED: it is another kind of file, and spind says what is missing.
+ * SPIN_E_VALUE: fd is negative; anonymous memory cannot be attached. */
+int spin_attach_fd(const spin_client *client, uint32_t context, int fd, const void *start, uint64_t len);
+
+/* Detaches the region that begins at start. */
+int spin_detach(const spin_client *client, uint32_t context, const void *start);
+
 /* -- Events -- */
 
 typedef struct spin_events spin_events;

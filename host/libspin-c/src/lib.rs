@@ -18,6 +18,7 @@ pub mod context;
 pub mod events;
 pub mod image;
 pub mod options;
-pub mod replay;
+pub mod regions;
+mod replay;
 pub mod stats;
 pub mod status;

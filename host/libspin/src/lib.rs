@@ -36,7 +36,7 @@ pub use spin_abi::handler_names::{BadHandlerNames, HandlerNames};
 pub use spin_abi::units::{SizeError, parse_size};
 use spin_shm::channel;
 pub use spin_shm::channel::ChannelError;
-pub use spin_shm::{EventFd, OutOfBounds, Region};
+pub use spin_shm::{EventFd, Mapping, OutOfBounds, Region, RegionError};
 
 mod error;
 mod events;
@@ -132,6 +132,43 @@ impl Client {
             (Reply::Events { len }, _, Some(fd)) => Ok(Events::new(Region::from_fd(fd, len)?)),
             (other, ..) => Err(unexpected(&other)),
         }
+    }
+
+    /// Attaches a region to a context: handlers reach it by its addresses in this process, until it is detached or the context is gone.
+    /// Make regions by [`Region::create`] or [`Region::create_huge`]. A context may have 16 of them, each of at most
+    /// [`LimitsInfo::host_mem`] bytes. It keeps the memory when this value is dropped; detach the region first, since its addresses may
+    /// become other memory's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with spind's reason.
+    pub fn attach(&mut self, context: u32, region: &Region) -> Result<(), Error> {
+        self.attach_file(context, region.fd(), region.address(), region.len())
+    }
+
+    /// Attaches a memory file that this program has: a memfd (memfd_create(2)) in pages of any size, of `len` bytes, which are whole pages
+    /// and allocated, with the seals F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL. Handlers reach its first byte at `address`, where the
+    /// program has mapped it. Anonymous memory has no file: use [`Region::create`] instead.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with spind's reason.
+    pub fn attach_file(&mut self, context: u32, file: BorrowedFd<'_>, address: u64, len: u64) -> Result<(), Error> {
+        match self.call(&Request::AttachRegion { context, address, len }, &[])?.0 {
+            Reply::SendMemory => {}
+            other => return Err(unexpected(&other)),
+        }
+        spin_shm::send_with_fds(&self.stream, &[0], &[file])?;
+        match self.receive()?.0 {
+            Reply::Ok => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Detaches the region that begins at `address` from a context.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is none.
+    pub fn detach(&mut self, context: u32, address: u64) -> Result<(), Error> {
+        self.expect_ok(&Request::DetachRegion { context, address })
     }
 
     /// Reads NIC memory of a context that this client installed, at the addresses that handlers use: image data,
@@ -271,6 +308,10 @@ impl Client {
         {
             return Err(error.into());
         }
+        self.receive()
+    }
+
+    fn receive(&self) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
         let message = channel::receive(&self.stream)?.ok_or(Error::Closed)?;
         match message.body {
             Reply::Error { message } => Err(Error::Refused(message)),

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use libspin::Install;
 use spin_abi::control::{Reply, Request};
-use spin_shm::channel;
+use spin_shm::{Region, channel, send_with_fds};
 use spin_tests::{Spind, as_user, can_be_other_users};
 
 /// Ordinary users. Nothing on the host belongs to them.
@@ -27,10 +27,18 @@ pub fn connect(spind: &Spind, uid: u32) -> UnixStream {
     as_user(uid, || UnixStream::connect(&socket)).expect("all users may open the socket")
 }
 
-/// Sends a request and returns the reply.
+/// Sends a request and returns the reply. Sends a page of memory if spind wants some.
 pub fn ask(stream: &UnixStream, request: &Request, blob: &[u8]) -> Reply {
+    let reply = || channel::receive(stream).expect("spind answers").expect("the connection stays").body;
     channel::send(stream, request, blob, None).expect("spind reads");
-    channel::receive(stream).expect("spind answers").expect("the connection stays").body
+    match reply() {
+        Reply::SendMemory => {
+            let region = Region::create(4096).expect("memory");
+            send_with_fds(stream, &[0], &[region.fd()]).expect("spind takes it");
+            reply()
+        }
+        reply => reply,
+    }
 }
 
 /// Returns the refusal of a request.

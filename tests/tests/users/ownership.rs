@@ -46,6 +46,8 @@ requests! {
         Request::MapHost { .. } => Owner: Request::MapHost { context, address: 0x4000 },
         Request::Events { .. } => Owner: Request::Events { context },
         Request::HostMemory { .. } => Owner: Request::HostMemory { context },
+        Request::AttachRegion { .. } => Owner: Request::AttachRegion { context, address: 2 * REGION, len: 4096 },
+        Request::DetachRegion { .. } => Owner: Request::DetachRegion { context, address: REGION },
         Request::ReadMemory { .. } => Connection: Request::ReadMemory { context, address, len: 4 },
         Request::WriteMemory { .. } => Connection: Request::WriteMemory { context, address },
         Request::SetRules { .. } => Owner: Request::SetRules { context, rules: vec!["udp dport 9002".into()], eom: None },
@@ -63,6 +65,9 @@ fn blob(request: &Request, image: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Host address of the attached region.
+const REGION: u64 = 1 << 40;
+
 fn secret() -> Install {
     Install { name: "secret".into(), host_mem: 4096, handler_mem: 64, ..rule("udp dport 9001") }
 }
@@ -77,12 +82,15 @@ fn state(root: &UnixStream, id: u32) -> (ContextInfo, u64) {
     (info, address)
 }
 
-/// Installs a context of Alice, and returns its id and the address of its handler memory.
+/// Installs a context of Alice with an attached region. Returns its id and the address of its handler memory.
 fn install_secret(alice: &UnixStream, image: &[u8]) -> (u32, u32) {
-    match ask(alice, &Request::Install(Box::new(secret())), image) {
+    let (context, address) = match ask(alice, &Request::Install(Box::new(secret())), image) {
         Reply::Installed { context, areas, .. } => (context, areas.handler_mem.address),
         other => panic!("not installed: {other:?}"),
-    }
+    };
+    let attached = ask(alice, &Request::AttachRegion { context, address: REGION, len: 4096 }, &[]);
+    assert_eq!(attached, Reply::Ok);
+    (context, address)
 }
 
 #[test]

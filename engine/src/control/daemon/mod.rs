@@ -194,10 +194,20 @@ impl Daemon {
                     self.group.set_limits(limits);
                     reply.answer(Ok(Answer::Changed(self.change(*transaction))));
                 }
+                Work::AttachRegion(context, user, address, region) => {
+                    let attach =
+                        move |engine: &mut Worker| engine.attach_region(context, user, address, region.clone());
+                    questions.push(question(attach));
+                    askers.push(reply);
+                }
+                Work::Check(context, user) => {
+                    questions.push(question(move |engine| engine.may_remove(context, user)));
+                    askers.push(reply);
+                }
                 Work::Request(Request::List, user) => self.stats.ask(StatsQuery::Contexts, user, reply),
                 Work::Request(Request::Stats, user) => self.stats.ask(StatsQuery::Stats, user, reply),
                 Work::Request(request, user) => {
-                    questions.push((request, user));
+                    questions.push(Box::new(move |engine| answer(engine, &request, user)));
                     askers.push(reply);
                 }
             }
@@ -232,15 +242,13 @@ impl Daemon {
     }
 
     /// Answers requests that concern one context each. All threads work on them in parallel.
-    fn answers(&self, questions: Vec<(Request, User)>) -> Vec<Result<Answer, String>> {
+    fn answers(&self, questions: Vec<Question>) -> Vec<Result<Answer, String>> {
         if questions.is_empty() {
             return Vec::new();
         }
         let count = questions.len();
-        let each = self.group.all(move |engine| {
-            let ask = |(request, user): &(Request, User)| answer(engine, request, *user);
-            questions.iter().map(ask).collect::<Vec<_>>()
-        });
+        let questions = Arc::new(questions);
+        let each = self.group.all(move |engine| questions.iter().map(|ask| ask(engine)).collect::<Vec<_>>());
         let mut each: Vec<_> = each.into_iter().map(Vec::into_iter).collect();
         let of_all = |_| each.iter_mut().filter_map(Iterator::next).reduce(Result::and);
         (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
@@ -327,11 +335,22 @@ fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&F
     Ok(())
 }
 
+/// A request that concerns one context, to each thread.
+type Question = Box<dyn Fn(&mut Worker) -> Result<Answer, String> + Send + Sync>;
+
+/// A question that is answered without data.
+fn question(ask: impl Fn(&mut Worker) -> Result<(), InstallError> + Send + Sync + 'static) -> Question {
+    Box::new(move |engine| done(ask(engine)).map(Answer::plain))
+}
+
 /// Answers a request for one thread's part of a context.
 fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, String> {
     let answer = match *request {
         Request::MapHost { context, address } => {
             engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
+        }
+        Request::DetachRegion { context, address } => {
+            engine.detach_region(context, user, address).map(|()| Answer::plain(Reply::Ok))
         }
         Request::Events { context } => engine
             .event_ring(context, user)

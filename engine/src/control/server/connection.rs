@@ -16,6 +16,7 @@ use spin_shm::channel as wire;
 
 use super::connection_limit::ConnectionSlot;
 use super::payload_limit;
+use super::regions::{self, RegionRefusal, Wanted};
 use super::requests::{Answer, Work};
 use super::settings::Settings;
 use super::shared::Shared;
@@ -136,18 +137,23 @@ impl Connection {
                         }
                         Err(refusal) => {
                             begun.skip()?;
-                            Err(refusal.to_string())
+                            Err(refusal.to_string().into())
                         }
                     }
                 }
                 Err(refusal) => {
                     begun.skip()?;
-                    Err(refusal)
+                    Err(refusal.into())
                 }
             };
             match handled {
                 Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,
-                Err(message) => wire::send(&self.stream, &refusal(&message), &[], None)?,
+                Err(Refusal { message, closes }) => {
+                    wire::send(&self.stream, &refusal(&message), &[], None)?;
+                    if closes {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
@@ -204,14 +210,14 @@ impl Connection {
         }
     }
 
-    fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, String> {
+    fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, Refusal> {
         self.update_settings();
         let user = self.user;
         match request {
             Request::Install(install) => {
                 let lifetime = install.lifetime;
                 if lifetime == Lifetime::Persistent {
-                    return Err("spind has no state folder for persistent contexts".to_owned());
+                    return Err("spind has no state folder for persistent contexts".to_owned().into());
                 }
                 let _slot = self.shared.prepare_slots.take(user.0);
                 let Shared { loader, shared_memory, .. } = &*self.shared;
@@ -226,7 +232,7 @@ impl Connection {
                 let Answer::Installed(context) =
                     self.shared.control.ask(self.user, Work::Install(Box::new(prepared)))?
                 else {
-                    return Err("the engine gave an unexpected answer".into());
+                    return Err("the engine gave an unexpected answer".to_owned().into());
                 };
                 // Other connections may have removed some contexts.
                 self.installed.retain(|installed| installed.memory.is_there());
@@ -263,10 +269,15 @@ impl Connection {
                 let granted = granted_match(&rules, eom.as_deref(), &self.grant);
                 let (rules, _) = granted.map_err(|error| error.to_string())?;
                 drop(slot);
-                self.reply_to(Work::SetRules(context, user, Box::new(rules)))
+                Ok(self.reply_to(Work::SetRules(context, user, Box::new(rules)))?)
             }
-            Request::Replay => self.reply_to(Work::Replay(blob)),
-            other => self.reply_to(Work::Request(other, user)),
+            Request::AttachRegion { context, address, len } => {
+                let wanted = Wanted { context, address, len, most: self.settings.limits.host_mem };
+                regions::attach(&self.stream, user, wanted, &self.shared)?;
+                Ok((Reply::Ok, Vec::new(), None))
+            }
+            Request::Replay => Ok(self.reply_to(Work::Replay(blob))?),
+            other => Ok(self.reply_to(Work::Request(other, user))?),
         }
     }
 
@@ -292,6 +303,24 @@ impl Connection {
             Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
             Answer::Installed(_) | Answer::Changed(_) => Err("the engine gave an unexpected answer".into()),
         }
+    }
+}
+
+/// Why a request is refused, and whether the connection ends: the peer may be in the middle of a message.
+struct Refusal {
+    message: String,
+    closes: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self { message, closes: false }
+    }
+}
+
+impl From<RegionRefusal> for Refusal {
+    fn from(refusal: RegionRefusal) -> Self {
+        Self { message: refusal.to_string(), closes: !refusal.leaves_connection_usable() }
     }
 }
 

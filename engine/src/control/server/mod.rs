@@ -5,6 +5,7 @@
 //! * `settings`: settings that may change while connections are open.
 //! * `connection_limit`: limits the number of connections.
 //! * `payload_limit`: limits the payload bytes of requests.
+//! * `regions`: attaches memory of applications.
 //! * `prepare_slots`: limits the number of contexts that are prepared at the same time.
 //! * `fair_queue`: a queue in which users take turns.
 
@@ -13,6 +14,7 @@ mod connection_limit;
 mod fair_queue;
 mod payload_limit;
 mod prepare_slots;
+mod regions;
 mod requests;
 mod settings;
 mod shared;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 
 use spin_abi::control::{Reply, Request, Stats};
-use spin_shm::Region;
+use spin_shm::{Attached, Region};
 
 use crate::cores::{ChangeResult, Transaction};
 use crate::install::{MatchSpec, Prepared, User};
@@ -18,6 +18,10 @@ pub enum Work {
     Install(Box<Prepared>),
     /// Replace the rules of a context.
     SetRules(u32, User, Box<MatchSpec>),
+    /// Attach memory of the application to a context, at a host address.
+    AttachRegion(u32, User, u64, Arc<Attached>),
+    /// Check that a user may change a context.
+    Check(u32, User),
     /// A request that needs no preparation.
     Request(Request, User),
     /// Replay a capture.

@@ -24,6 +24,5 @@ pub(super) struct Shared {
     pub(super) prepare_slots: PrepareSlots,
     pub(super) payload_limit: PayloadLimit,
     pub(super) shared_memory: SharedMemoryQuota,
-    #[expect(dead_code, reason = "no request sends descriptors to spind yet")]
     pub(super) descriptors: DescriptorProcess,
 }
