@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -110,7 +110,7 @@ bench-compare: deps-build handlers ## compare the engine with that of another co
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/compare.sh "$(BASE)"
 
-bench-all: bench bench-watchdog bench-installs bench-pspin ## run all benchmarks but the proofs
+bench-all: bench bench-watchdog bench-installs bench-pspin bench-events ## run all benchmarks but the proofs
 
 bench-engine: build handlers ## measure the engine in memory: time per packet and stage, latency, shares of contexts
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
@@ -128,6 +128,11 @@ bench-watchdog: build ## measure the lateness of the watchdog for endless handle
 bench-installs: build handlers ## measure installs and removals per second while two threads are under load, and the effect on other contexts
 	for name in empty new_code; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-installs
+
+bench-events: build python-wheel ## measure the latency from a HostDirect command to the application, by the way in which it waits
+	@mkdir -p target/handlers
+	handlers/sdk/bin/spin-cc handlers/testing/direct_event.c -o target/handlers/direct_event.elf
+	$(BIN)/spin-bench-events --python target/python/$(PROFILE)/venv/bin/python
 
 bench-pspin: build ## measure a simulation of 10,000 packets through libpspin, including loading its image
 	bench/pspin.sh

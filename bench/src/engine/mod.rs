@@ -4,6 +4,7 @@
 //! * [`lab`]: engines with one case's context, and rounds of them.
 //! * [`latency`]: one packet at a time.
 //! * [`idle`]: a packet after a pause.
+//! * [`events`]: from a HostDirect command to the application.
 //! * [`stages`]: cost of each stage of a poll.
 //! * [`shares`]: shares of contexts on one thread.
 //! * [`xdp_rules`]: the XDP program's decision.
@@ -17,6 +18,7 @@ pub mod clock;
 mod cores;
 pub mod crowd;
 pub mod distance;
+pub mod events;
 pub mod idle;
 pub mod lab;
 pub mod latency;
