@@ -10,8 +10,7 @@
 //!     &image,
 //! )?;
 //! let host = context.host.expect("host memory was asked for");
-//! let mut first = [0; 8];
-//! host.read(0, &mut first).expect("inside the region");
+//! println!("{}", host.load_u64(0)?); // as a handler wrote it
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! A context lives as long as its [`Client`], unless it is installed with another [`Lifetime`].

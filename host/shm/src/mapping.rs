@@ -163,6 +163,44 @@ impl Mapping {
         Ok(())
     }
 
+    /// Reads a word at `offset`, little-endian as handlers write it. At a multiple of four the read is atomic. Writes
+    /// published before the word are visible afterwards.
+    ///
+    /// # Errors
+    /// When any byte is outside the mapping.
+    pub fn load_u32(&self, offset: u64) -> Result<u32, OutOfBounds> {
+        let mut word = [0; 4];
+        self.read(offset, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    /// Reads eight bytes as [`Mapping::load_u32`] reads four: at a multiple of eight the read is atomic.
+    ///
+    /// # Errors
+    /// When any byte is outside the mapping.
+    pub fn load_u64(&self, offset: u64) -> Result<u64, OutOfBounds> {
+        let mut word = [0; 8];
+        self.read(offset, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Writes a word at `offset`, little-endian. At a multiple of four the write is atomic. A reader that sees it sees all
+    /// earlier writes.
+    ///
+    /// # Errors
+    /// When any byte is outside the mapping.
+    pub fn store_u32(&self, offset: u64, word: u32) -> Result<(), OutOfBounds> {
+        self.write(offset, &word.to_le_bytes())
+    }
+
+    /// Writes eight bytes as [`Mapping::store_u32`] writes four: at a multiple of eight the write is atomic.
+    ///
+    /// # Errors
+    /// When any byte is outside the mapping.
+    pub fn store_u64(&self, offset: u64, word: u64) -> Result<(), OutOfBounds> {
+        self.write(offset, &word.to_le_bytes())
+    }
+
     /// Returns the address of `len` bytes at `offset`.
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
         let end = offset.checked_add(len as u64);

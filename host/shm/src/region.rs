@@ -200,6 +200,19 @@ mod tests {
         assert!(shared.reclaim().expect("told") && !is_there());
     }
 
+    #[test]
+    fn words_are_little_endian_and_within_the_region() {
+        let shared = region(16);
+        shared.store_u64(0, 0x0807_0605_0403_0201).expect("within it");
+        shared.store_u32(8, 0x0c0b_0a09).expect("within it");
+        let mut bytes = [0; 12];
+        shared.read(0, &mut bytes).expect("within it");
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!((shared.load_u32(4), shared.load_u64(4)), (Ok(0x0807_0605), Ok(0x0c0b_0a09_0807_0605)));
+        assert!(shared.load_u64(9).is_err() && shared.store_u64(9, 0).is_err());
+        assert!(shared.load_u32(13).is_err() && shared.store_u32(13, 0).is_err());
+    }
+
     /// Makes another mapping of the same memory.
     fn peer(region: &Region) -> Region {
         let fd = region.fd().try_clone_to_owned().expect("a descriptor");
