@@ -67,10 +67,10 @@ need_compiler() {
     "$sdk/bin/spin-cc" --check >/dev/null || exit 1
 }
 
-need_built() {
+need_built() { # FILE...
     local name
-    for name in spind spinctl spin-traffic spin-xdp-echo; do
-        [ -x "$bin/$name" ] || die "$bin/$name is not built: run \`make build\`, or set SPIN_BIN"
+    for name in "$@"; do
+        [ -e "$bin/$name" ] || die "$bin/$name is not built: run \`make build\`, or set SPIN_BIN"
     done
 }
 
@@ -101,6 +101,7 @@ eventually() { # COMMAND...
 
 spinctl() { "$bin/spinctl" --socket "$work/spind.sock" "$@"; }
 traffic() { "$bin/spin-traffic" "$@"; }
+no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 spind_is_up() { spinctl list >"$work/list.txt" 2>&1; }
 
 # Prints a counter of engine or NIC, or of a context with --context, from the latest saved statistics.

@@ -9,7 +9,7 @@ session=$root/tests/captures/session.pcap
 server_mac=02:00:00:00:00:02
 
 need tshark=tshark
-need_built
+need_built spind spinctl spin-traffic
 need_compiler
 
 begin

@@ -17,7 +17,7 @@ sizes=18,256,1472
 
 [ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP); without it: make demo NIC=loopback'
 need ip=iproute2 setpriv=util-linux ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark
-need_built
+need_built spind spinctl spin-traffic spin-xdp-echo
 need_compiler
 
 begin "$client_ns" "$server_ns"
@@ -157,8 +157,6 @@ check_removal() {
     end "$spind"
     check 'no XDP program is left' no_xdp_left
 }
-
-no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 
 "$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77
 build_handlers

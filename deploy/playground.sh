@@ -27,7 +27,7 @@ esac
 client_ns=spin-play-c-$$ server_ns=spin-play-s-$$
 [ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP)'
 need ip=iproute2 ethtool=ethtool
-need_built
+need_built spind spinctl
 
 begin "$client_ns" "$server_ns"
 
