@@ -15,13 +15,13 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "demo takes NIC=veth (default, as root) or NIC=loopback (without root)"
 
-deps-build deps-demo deps-test deps-bench: deps-%:
+deps-build deps-demo deps-apps deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
 build: deps-build ## build spind, spinctl, the tools and the host libraries (PROFILE=release|dev)
@@ -49,12 +49,15 @@ else
 	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo.sh
 endif
 
+demo-apps: deps-apps build ## run the applications of host/apps in each language under traffic, and check their results (needs root)
+	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo-apps.sh
+
 test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzing, demo checks in namespaces
 	deploy/test-suites.sh $(ENFORCE)
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
-	elif [ "$${SPIN_REQUIRE_ALL:-}" = 1 ]; then echo "SPIN_REQUIRE_ALL=1: the demo over AF_XDP needs root"; exit 1; \
-	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo demo-apps NIC=veth PROFILE=dev; \
+	elif [ "$${SPIN_REQUIRE_ALL:-}" = 1 ]; then echo "SPIN_REQUIRE_ALL=1: the demos over AF_XDP need root"; exit 1; \
+	else echo "SKIPPED: the demos over AF_XDP between network namespaces need root"; fi
 
 test-budget: ## run all tests as `make test` does; a suite over its budget of CPU time is an error
 	$(MAKE) --no-print-directory test ENFORCE=--enforce

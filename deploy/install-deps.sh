@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs, as root, the missing Debian packages for the build, the demo, the tests or the benchmarks. Without root, names
+# Installs, as root, the missing Debian packages for the build, the demos, the tests or the benchmarks. Without root, names
 # them and fails.
 #
-#   deploy/install-deps.sh build|demo|test|bench
+#   deploy/install-deps.sh build|demo|apps|test|bench
 set -euo pipefail
 
 purpose=${1:-}
@@ -26,6 +26,7 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
         "command:sysctl procps"
     )
 fi
+apps=("${build[@]}" "command:ip iproute2" "command:ethtool ethtool" "command:sysctl procps" "command:valgrind valgrind")
 # Handlers in Rust need the sources of `core` too. rust-src.sh fetches them without an installation.
 test=(
     "${demo[@]}"
@@ -48,10 +49,11 @@ bench=(
 
 case $purpose in
     build) needs=("${build[@]}") ;;
+    apps) needs=("${apps[@]}") ;;
     demo) needs=("${demo[@]}") ;;
     test) needs=("${test[@]}") ;;
     bench) needs=("${bench[@]}") ;;
-    *) echo "usage: $0 build|demo|test|bench" >&2; exit 2 ;;
+    *) echo "usage: $0 build|demo|apps|test|bench" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/sbin:/sbin

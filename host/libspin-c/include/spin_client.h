@@ -149,7 +149,7 @@ void spin_context_free(spin_context *context);
 uint32_t spin_context_id(const spin_context *context);
 
 /* Host memory, mapped until the handle is freed. Handlers use these addresses, and write at any time: read words that they write
- * with atomic loads. NULL and 0: none was requested, or the context's lifetime is not its connection. */
+ * with atomic loads, in C11 as _Atomic uint64_t. NULL and 0: none was requested, or the context's lifetime is not its connection. */
 int spin_context_host_memory(const spin_context *context, void **start, size_t *len);
 
 /* Address and size of handler memory in NIC memory, for spin_read_memory. */
