@@ -104,7 +104,12 @@ fn a_peer_that_sends_nothing_or_closes_blocks_nobody() {
     drop((ours, theirs));
     let process = process.with_limit(LIMIT);
     let (ours, theirs) = UnixStream::pair().expect("sockets");
-    let closed = process.receive(USER, ours.as_fd(), || Ok(drop(theirs))).expect_err("closed");
+    let closed = process
+        .receive(USER, ours.as_fd(), || {
+            drop(theirs);
+            Ok(())
+        })
+        .expect_err("closed");
     assert!(matches!(closed, ReceiveError::Closed) && !closed.leaves_connection_usable(), "{closed}");
     let (ours, _theirs) = UnixStream::pair().expect("sockets");
     let unasked = process.receive(USER, ours.as_fd(), || Err(io::ErrorKind::BrokenPipe.into())).expect_err("not asked");

@@ -10,7 +10,7 @@ use spin_abi::events::What;
 use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
-use spin_shm::{Attached, Region};
+use spin_shm::Region;
 
 use super::match_spec::check_rules;
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
@@ -390,27 +390,12 @@ impl Worker {
         self.core.contexts.map_host(id, user, address)
     }
 
-    /// Attaches a region of the application to a context, at a host address.
+    /// A context's host memory, to attach and detach regions.
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::HostAddress`].
-    pub fn attach_region(
-        &mut self,
-        id: u32,
-        user: User,
-        address: u64,
-        region: Arc<Attached>,
-    ) -> Result<(), InstallError> {
-        Ok(self.core.contexts.host_of(id, user)?.attach(address, region)?)
-    }
-
-    /// Detaches the region that begins at a host address from a context.
-    ///
-    /// # Errors
-    /// As [`Worker::attach_region`].
-    pub fn detach_region(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
-        drop_in_background(self.core.contexts.host_of(id, user)?.detach(address)?);
-        Ok(())
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
+    pub fn host_of(&mut self, id: u32, user: User) -> Result<&mut HostMemory, InstallError> {
+        self.core.contexts.host_of(id, user)
     }
 
     /// A context's event ring.

@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
 use spin_abi::control::{Reply, Request};
+use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
+use spin_shm::Attached;
 
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
@@ -195,9 +197,7 @@ impl Daemon {
                     reply.answer(Ok(Answer::Changed(self.change(*transaction))));
                 }
                 Work::AttachRegion(context, user, address, region) => {
-                    let attach =
-                        move |engine: &mut Worker| engine.attach_region(context, user, address, region.clone());
-                    questions.push(question(attach));
+                    questions.push(question(move |engine| attach(engine, context, user, address, &region)));
                     askers.push(reply);
                 }
                 Work::Check(context, user) => {
@@ -349,9 +349,7 @@ fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, 
         Request::MapHost { context, address } => {
             engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
         }
-        Request::DetachRegion { context, address } => {
-            engine.detach_region(context, user, address).map(|()| Answer::plain(Reply::Ok))
-        }
+        Request::DetachRegion { context, address } => detach(engine, context, user, address),
         Request::Events { context } => engine
             .event_ring(context, user)
             .map(|region| Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region))),
@@ -361,6 +359,23 @@ fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, 
         _ => return Err("the engine is not asked this".to_owned()),
     };
     answer.map_err(|error| error.to_string())
+}
+
+/// Attaches a region to one thread's part of a context.
+fn attach(
+    engine: &mut Worker,
+    context: u32,
+    user: User,
+    address: u64,
+    region: &Arc<Attached>,
+) -> Result<(), InstallError> {
+    Ok(engine.host_of(context, user)?.attach(address, region.clone())?)
+}
+
+/// Detaches a region. Unmapping it may take longer than a packet thread can wait.
+fn detach(engine: &mut Worker, context: u32, user: User, address: u64) -> Result<Answer, InstallError> {
+    drop_in_background(engine.host_of(context, user)?.detach(address)?);
+    Ok(Answer::plain(Reply::Ok))
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
