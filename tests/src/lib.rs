@@ -1,6 +1,7 @@
 //! Runs the real programs in tests.
 #![forbid(unsafe_code)]
 
+pub mod c_programs;
 mod client;
 mod users;
 
