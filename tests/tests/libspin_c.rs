@@ -1,5 +1,7 @@
 //! libspin for C: header, binary interface and manual pages, and programs in C on a running spind.
 
+#[path = "libspin_c/abi.rs"]
+mod abi;
 #[path = "libspin_c/header.rs"]
 mod header;
 
