@@ -34,6 +34,7 @@ test=(
     "command:qemu-riscv32 qemu-user"
     "command:trafgen netsniff-ng"
     "command:valgrind valgrind"
+    "command:mandoc mandoc"
     "command:abidiff abigail-tools"
     "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"
     "file:/usr/lib/picolibc/riscv64-unknown-elf/lib/libc.a picolibc-riscv64-unknown-elf"

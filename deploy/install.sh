@@ -20,6 +20,14 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 mkdir -p "$to/lib/pkgconfig"
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" host/libspin-c/libspin.pc.in >"$to/lib/pkgconfig/libspin.pc"
 chmod 644 "$to/lib/pkgconfig/libspin.pc"
+# A page describes several functions: the others' names are links to it.
+for page in host/libspin-c/man/*.3; do
+    file=$(basename "$page") man=$to/share/man/man3
+    put 644 "$page" "$man/$file"
+    sed -nE '/^\.Sh NAME/,/^\.Nd/s/^\.Nm ([a-z0-9_]+).*/\1.3/p' "$page" | while read -r name; do
+        [ "$name" = "$file" ] || ln -sfn "$file" "$man/$name"
+    done
+done
 # Headers of equal names, for another machine.
 mkdir -p "$to/include/spin-fpspin"
 cp -rL host/libpspin-fpspin/include/. "$to/include/spin-fpspin/"

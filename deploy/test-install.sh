@@ -26,6 +26,12 @@ cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/
 cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
 said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
 for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
+# Each function has a manual page.
+for name in $(nm -D --defined-only "$lib/libspin.so.1" | sed -nE 's/.* T (spin_[a-z0-9_]+).*/\1/p') libspin; do
+    grep -qE "^\.Nm $name( ,)?$" "$to/opt/spin/share/man/man3/$name.3" || { echo "$name has no manual page"; exit 1; }
+done
+PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --validate libspin
+[ "$(PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --variable=prefix libspin)" = /opt/spin ] || { echo "libspin.pc has another prefix"; exit 1; }
 # pkg-config puts the folder of this test before all paths.
 flags=$(PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$to" pkg-config --cflags --libs libspin)
 # shellcheck disable=SC2086 # the flags are words

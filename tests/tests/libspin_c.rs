@@ -2,8 +2,12 @@
 
 #[path = "libspin_c/abi.rs"]
 mod abi;
+#[path = "libspin_c/examples.rs"]
+mod examples;
 #[path = "libspin_c/header.rs"]
 mod header;
+#[path = "libspin_c/pages.rs"]
+mod pages;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -33,6 +33,15 @@ pub fn declared() -> BTreeMap<String, String> {
     functions
 }
 
+/// Constants that the header defines.
+pub fn constants() -> BTreeSet<String> {
+    let text = text();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("    SPIN_")?.split_once(" = "));
+    let constants: BTreeSet<_> = lines.map(|(name, _)| format!("SPIN_{name}")).collect();
+    assert!(constants.len() > 20, "{constants:?}");
+    constants
+}
+
 /// The clang that compiles handlers. Debian installs no plain `clang` with it.
 fn clang() -> String {
     let names = (14..=21).rev().map(|version| format!("clang-{version}")).chain(["clang".to_owned()]);
