@@ -20,6 +20,8 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 mkdir -p "$to/lib/pkgconfig"
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" host/libspin-c/libspin.pc.in >"$to/lib/pkgconfig/libspin.pc"
 chmod 644 "$to/lib/pkgconfig/libspin.pc"
+put 644 docs/man/spind.8 "$to/share/man/man8/spind.8"
+put 644 docs/man/spinctl.1 "$to/share/man/man1/spinctl.1"
 # A page describes several functions: the others' names are links to it.
 for page in host/libspin-c/man/*.3; do
     file=$(basename "$page") man=$to/share/man/man3

@@ -26,7 +26,10 @@ cc -I "$include/spin" host/libpspin/tests/relinked/programs/constants.c -o "$to/
 cc -I "$include/spin-fpspin" host/libpspin/tests/relinked/programs/constants.c -o "$to/fpspin" -L "$lib" -lpspin-fpspin -Wl,-rpath,"$lib"
 said=$("$to/echo" 2>&1; "$to/pspin"; "$to/fpspin")
 for line in 'usage: echo DEVICE HANDLERS.elf COUNT' 'NUM_CLUSTERS 4' 'NUM_CLUSTERS 2'; do grep -qx "$line" <<<"$said"; done
-# Each function has a manual page.
+# Programs and functions have manual pages.
+for page in man8/spind.8 man1/spinctl.1; do
+    [ -f "$to/opt/spin/share/man/$page" ] || { echo "$page is not installed"; exit 1; }
+done
 for name in $(nm -D --defined-only "$lib/libspin.so.1" | sed -nE 's/.* T (spin_[a-z0-9_]+).*/\1/p') libspin; do
     grep -qE "^\.Nm $name( ,)?$" "$to/opt/spin/share/man/man3/$name.3" || { echo "$name has no manual page"; exit 1; }
 done
