@@ -81,7 +81,7 @@ static void null_pointers(spin_client *client, spin_options *options, spin_image
     EXPECT(SPIN_E_NULL, spin_replay(client, NULL, 24, NULL, NULL));
     EXPECT(SPIN_E_NULL, spin_capture_bytes(NULL, (const void **)&memory, &len));
     spin_disconnect(NULL), spin_image_free(NULL), spin_options_free(NULL), spin_context_free(NULL);
-    spin_events_close(NULL), spin_stats_free(NULL), spin_capture_free(NULL);
+    spin_events_close(NULL), spin_stats_free(NULL), spin_capture_free(NULL), spin_region_free(NULL);
 }
 
 static void bad_texts(spin_client *client, spin_options *options, uint32_t id) {
@@ -186,6 +186,36 @@ static void events(spin_client *client, spin_context *context, const char *file)
     spin_events_close(events);
 }
 
+/* Memory that is none of a context's. */
+static void regions(spin_client *client, uint32_t context) {
+    spin_region *region;
+    void *start;
+    size_t len;
+    int pipes[2];
+    EXPECT(SPIN_E_NULL, spin_region_alloc(4096, 0, NULL));
+    EXPECT(SPIN_E_MEMORY, spin_region_alloc(0, 0, &region));
+    HOLDS(region == NULL);
+    EXPECT(SPIN_E_MEMORY, spin_region_alloc(4096, 2 << 20, &region));
+    HOLDS(says("whole pages"));
+    EXPECT(SPIN_OK, spin_region_alloc(4096, 0, &region));
+    EXPECT(SPIN_E_NULL, spin_region_memory(NULL, &start, &len));
+    EXPECT(SPIN_E_NULL, spin_region_memory(region, NULL, &len));
+    EXPECT(SPIN_OK, spin_region_memory(region, &start, &len));
+    EXPECT(SPIN_E_NULL, spin_attach(client, context, NULL));
+    EXPECT(SPIN_E_NULL, spin_attach(NULL, context, region));
+    EXPECT(SPIN_E_REFUSED, spin_attach(client, context + 1, region));
+    EXPECT(SPIN_E_VALUE, spin_attach_fd(client, context, -1, start, len));
+    HOLDS(says("spin_region_alloc"));
+    HOLDS(pipe(pipes) == 0);
+    EXPECT(SPIN_E_REFUSED, spin_attach_fd(client, context, pipes[0], start, len));
+    HOLDS(says("not of a memory file"));
+    EXPECT(SPIN_E_REFUSED, spin_detach(client, context, start));
+    EXPECT(SPIN_OK, spin_attach(client, context, region));
+    EXPECT(SPIN_E_REFUSED, spin_attach(client, context, region));
+    EXPECT(SPIN_OK, spin_detach(client, context, start));
+    close(pipes[0]), close(pipes[1]), spin_region_free(region);
+}
+
 /* A daemon that reads nothing, answers with a text if there is one, and closes the connection. */
 static spin_client *closed(const char *folder, const char *answer) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -259,6 +289,7 @@ int main(int argc, char **argv) {
     bad_texts(client, options, spin_context_id(context));
     refusals(client, context, image);
     events(client, context, argv[4]);
+    regions(client, spin_context_id(context));
     threads(client);
     closed_connection(argv[3]);
     spin_disconnect(client);
