@@ -104,7 +104,7 @@ impl Drop for EventFd {
 
 /// Runs a function that starts a thread, which then handles no signals: handlers of the application's signals must not run
 /// on a thread that the application does not know.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are this function's own, and are written before they are read. The functions fail only for invalid
     // arguments.

@@ -23,7 +23,7 @@ mod mapping;
 mod region;
 
 pub use attached::{AttachError, Attached};
-pub use event_fd::EventFd;
+pub use event_fd::{EventFd, without_signals};
 pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, take_fds, take_no_fds, unread};
 pub use forker::Forker;
 pub use mapping::{MAX_LEN, Mapping, OutOfBounds, RegionError};
