@@ -15,13 +15,13 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "demo takes NIC=veth (default, as root) or NIC=loopback (without root)"
 
-deps-build deps-demo deps-apps deps-test deps-bench: deps-%:
+deps-build deps-demo deps-apps deps-test deps-bench deps-python: deps-%:
 	@deploy/install-deps.sh $*
 
 build: deps-build ## build spind, spinctl, the tools and the host libraries (PROFILE=release|dev)
@@ -143,6 +143,9 @@ bench-pspin: build ## measure a simulation of 10,000 packets through libpspin, i
 bench-proofs: deps-bench build handlers ## check that a packet costs no allocation, lock, system call or clock reading
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/proofs.sh
+
+python-wheel: deps-python ## build libspin's wheel for Python: target/python/PROFILE (PROFILE=release|dev)
+	deploy/python-wheel.sh $(PROFILE)
 
 bench-report: build ## write target/bench/report.html: plots and tables of the results files in target/bench
 	$(BIN)/spin-bench-report

@@ -2,7 +2,7 @@
 # Installs, as root, the missing Debian packages for the build, the demos, the tests or the benchmarks. Without root, names
 # them and fails.
 #
-#   deploy/install-deps.sh build|demo|apps|test|bench
+#   deploy/install-deps.sh build|demo|apps|test|bench|python
 set -euo pipefail
 
 purpose=${1:-}
@@ -16,6 +16,8 @@ build=(
     "header:linux/if_xdp.h linux-libc-dev"
     "handler-compiler clang-19 lld-19"
 )
+# Debian has the modules venv and ensurepip in a package of their own.
+python=("${build[@]}" "file:/usr/bin/python3 python3" "python-venv python3-venv")
 demo=("${build[@]}" "command:tshark tshark")
 if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
     demo+=(
@@ -30,6 +32,7 @@ apps=("${build[@]}" "command:ip iproute2" "command:ethtool ethtool" "command:sys
 # Handlers in Rust need the sources of `core` too. rust-src.sh fetches them without an installation.
 test=(
     "${demo[@]}"
+    "${python[@]}"
     "command:c++ g++"
     "command:qemu-riscv32 qemu-user"
     "command:trafgen netsniff-ng"
@@ -55,7 +58,8 @@ case $purpose in
     demo) needs=("${demo[@]}") ;;
     test) needs=("${test[@]}") ;;
     bench) needs=("${bench[@]}") ;;
-    *) echo "usage: $0 build|demo|apps|test|bench" >&2; exit 2 ;;
+    python) needs=("${python[@]}") ;;
+    *) echo "usage: $0 build|demo|apps|test|bench|python" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/sbin:/sbin
@@ -74,6 +78,7 @@ present() {
         file:*) [ -e "${1#file:}" ] ;;
         command:*) command -v "${1#command:}" >/dev/null ;;
         header:*) [ -e "/usr/include/${1#header:}" ] || compgen -G "/usr/include/*/${1#header:}" >/dev/null ;;
+        python-venv) python3 -c "import ensurepip, venv" 2>/dev/null ;;
         handler-compiler) has_handler_compiler ;;
     esac
 }

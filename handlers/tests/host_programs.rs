@@ -1,4 +1,4 @@
-//! The host programs of the shipped handlers, in Rust and in C, end to end. Each installs its handlers in a running
+//! The host programs of the shipped handlers, in Rust, in C and in Python, end to end. Each installs its handlers in a running
 //! spind, packets arrive, and it prints the results.
 #![forbid(unsafe_code)]
 
@@ -16,12 +16,14 @@ use frames::{Ipv4, SERVER, request, udp};
 use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::c_programs::{checked, compile, libspin_c};
-use spin_tests::{ACTION_TIMEOUT, Spind, built};
+use spin_tests::{ACTION_TIMEOUT, Python, Spind, built};
 
-/// Returns a handler's host programs, in Rust and in C.
-fn programs(handler: &str, to: &Path) -> [Command; 2] {
+/// Returns a handler's host programs, in Rust, in C and in Python.
+fn programs(handler: &str, to: &Path) -> Vec<Command> {
     let source = libspin_c().join("examples").join(handler).with_extension("c");
-    [Command::new(built().join("examples").join(handler)), checked(&compile(&source, true, to))]
+    let mut programs = vec![Command::new(built().join("examples").join(handler)), checked(&compile(&source, true, to))];
+    programs.extend(Python::with_wheel().map(|python| python.program("examples", handler)));
+    programs
 }
 
 /// Makes a datagram from 10.0.0.`host`.
@@ -34,11 +36,12 @@ fn datagram(host: u8, payload: &[u8]) -> Vec<u8> {
 type Outcome = (String, Vec<Vec<u8>>);
 
 /// Runs each host program of a handler while these datagrams arrive, each a message.
-fn run(handler: &str, datagrams: &[Vec<u8>]) -> [Outcome; 2] {
+fn run(handler: &str, datagrams: &[Vec<u8>]) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("handler.elf");
     std::fs::write(&image, spin_handlers::build(&spin_handlers::source(handler))).unwrap();
-    programs(handler, folder.path()).map(|program| run_program(program, &image, datagrams))
+    let programs = programs(handler, folder.path()).into_iter();
+    programs.map(|program| run_program(program, &image, datagrams)).collect()
 }
 
 fn run_program(mut command: Command, image: &Path, datagrams: &[Vec<u8>]) -> Outcome {
@@ -68,7 +71,9 @@ fn little(words: &[u32]) -> Vec<u8> {
 
 /// Checks what a handler's host programs print.
 fn assert_prints(handler: &str, datagrams: &[Vec<u8>], expected: &str) {
-    assert_eq!(run(handler, datagrams).map(|(printed, _)| printed), [expected; 2]);
+    for (printed, _) in run(handler, datagrams) {
+        assert_eq!(printed, expected);
+    }
 }
 
 #[test]

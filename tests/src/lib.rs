@@ -3,6 +3,7 @@
 
 pub mod c_programs;
 mod client;
+mod python;
 mod users;
 
 use std::io::{BufRead, BufReader, Read};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use client::{Killed, image, udp, wait_until};
+pub use python::Python;
 pub use users::{as_user, can_be_other_users};
 
 /// Maximum wait for any action of a program.
