@@ -49,8 +49,8 @@ else
 	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo.sh
 endif
 
-demo-apps: deps-apps build ## run the applications of host/apps in each language under traffic, and check their results (needs root)
-	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo-apps.sh
+demo-apps: deps-apps build python-wheel ## run the applications of host/apps in each language under traffic, and check their results (needs root)
+	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} SPIN_PYTHON=$(CURDIR)/target/python/$(PROFILE)/venv/bin/python deploy/demo-apps.sh
 
 test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzing, demo checks in namespaces
 	deploy/test-suites.sh $(ENFORCE)

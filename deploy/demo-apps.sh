@@ -6,7 +6,7 @@
 #
 # environment: SPIN_BIN     folder of the binaries (default target/release)
 #              PACKETS, KEYS, MESSAGES   amounts (200, 100, 30)
-#              SPIN_PYTHON  an interpreter that has libspin: also runs programs in Python
+#              SPIN_PYTHON  an interpreter that has libspin: /usr/bin/python3 also runs the programs in Python, with its libspin
 #              KEEP         a new folder for outputs and logs
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
@@ -38,9 +38,11 @@ build_apps() {
         cc -std=c11 -D_DEFAULT_SOURCE -O2 -g -Wall -Wextra -Werror -I"$root/host/libspin-c/include" "$apps/$app/main.c" \
             "$bin/libspin.a" -lpthread -ldl -lm -o "$work/$app-c"
         cp "$bin/$app" "$work/$app-rust"
-        [ ! -e "$apps/$app/main.py" ] || cp "$apps/$app/main.py" "$work/$app.py"
+        cp "$apps/$app/main.py" "$work/$app.py"
     done
-    chmod 755 "$work"
+    # Python looks for packages beside the program.
+    [ -z "${SPIN_PYTHON:-}" ] || cp -r "$("$SPIN_PYTHON" -c 'import libspin; print(*libspin.__path__)')" "$work/"
+    chmod -R a+rX "$work"
     chmod 644 "$work"/*.elf
 }
 
@@ -53,7 +55,7 @@ choose_program() { # APPLICATION LANGUAGE
             program=(valgrind --quiet --leak-check=full --errors-for-leak-kinds=all --error-exitcode=99 "$work/$1-c")
             ;;
         rust) name="$1 in Rust" program=("$work/$1-rust") ;;
-        python) name="$1 in Python" program=("$SPIN_PYTHON" "$work/$1.py") ;;
+        python) name="$1 in Python" program=(/usr/bin/python3 "$work/$1.py") ;;
     esac
 }
 
@@ -137,7 +139,7 @@ same_messages() {
 }
 
 # host/apps/README.md promises it.
-are_short() { ! wc -l "$apps"/*/main.c "$apps"/{sources,cache,receiver}/main.rs | grep -v total | awk '$1 >= 100' | grep .; }
+are_short() { ! wc -l "$apps"/{sources,cache,receiver}/main.{c,py,rs} | grep -v total | awk '$1 >= 100' | grep .; }
 
 check 'each program has less than 100 lines' are_short
 "$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77

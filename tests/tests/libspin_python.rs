@@ -46,7 +46,11 @@ fn numpy_views_host_memory() {
 #[test]
 fn programs_and_package_have_strict_types() {
     let Some(python) = Python::with_wheel() else { return };
-    for checked in [&["python/libspin"][..], &["--exclude", "numpy_view", "examples", "tests"]] {
+    let package = [&["python/libspin"][..], &["--exclude", "numpy_view", "examples", "tests"]];
+    // A file each, since all have one name.
+    let apps = ["sources", "cache", "receiver"].map(|app| [format!("../apps/{app}/main.py")]);
+    let apps = apps.iter().map(|app| app.each_ref().map(String::as_str));
+    for checked in package.into_iter().map(<[_]>::to_vec).chain(apps.map(Vec::from)) {
         let mut mypy = Command::new(python.tool("mypy"));
         mypy.arg("--python-executable").arg(python.interpreter()).arg("--cache-dir").arg(python.tool("mypy-cache"));
         run(mypy.args(checked));
