@@ -2,20 +2,27 @@
 
 use std::path::PathBuf;
 
-use libspin::{Error, Install};
+use libspin::{Error, Install, Region};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::errors::{InternalError, InvalidValueError};
+use crate::errors::{InternalError, InvalidValueError, exception};
 use crate::events::Events;
 use crate::memory::HostMemory;
 
 /// A connection to spind.
 #[pyclass(frozen, module = "libspin._libspin")]
 pub struct Client(Connection);
+
+/// Allocates memory that can be attached to contexts, in huge pages of `page` bytes unless that is 0.
+#[pyfunction]
+pub fn alloc(length: u64, page: u64) -> PyResult<HostMemory> {
+    let made = if page == 0 { Region::create(length) } else { Region::create_huge(length, page) };
+    made.map(HostMemory::mapped_here).map_err(|error| exception(&error.into()))
+}
 
 /// Encodes a structure for the package's Python code.
 fn json(value: &impl Serialize) -> PyResult<String> {
@@ -56,6 +63,18 @@ impl Client {
     /// Maps the event ring of a context.
     fn events(&self, py: Python<'_>, context: u32) -> PyResult<Events> {
         self.0.call(py, move |spind| spind.events(context)).map(Events::new)
+    }
+
+    /// Attaches memory to a context.
+    fn attach(&self, py: Python<'_>, context: u32, memory: &Bound<'_, HostMemory>) -> PyResult<()> {
+        let region = memory.get().region();
+        self.0.call(py, move |spind| spind.attach(context, &region))
+    }
+
+    /// Detaches memory from a context.
+    fn detach(&self, py: Python<'_>, context: u32, memory: &Bound<'_, HostMemory>) -> PyResult<()> {
+        let address = memory.get().region().address();
+        self.0.call(py, move |spind| spind.detach(context, address))
     }
 
     /// Reads NIC memory.

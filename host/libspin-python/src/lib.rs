@@ -18,7 +18,7 @@ mod memory;
 #[pyo3::pymodule]
 mod _libspin {
     #[pymodule_export]
-    use crate::client::Client;
+    use crate::client::{Client, alloc};
     #[pymodule_export]
     use crate::events::{Event, Events};
     #[pymodule_export]

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "fills Python's structure that describes a buffer")]
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use libspin::{OutOfBounds, Region};
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyValueError};
@@ -9,10 +10,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-/// Host memory of a context. It stays mapped as long as this object or a view of it exists.
+/// Host memory of a context, or memory to attach to contexts. It stays mapped as long as this object or a view of it exists.
 #[pyclass(frozen, module = "libspin._libspin")]
 pub struct HostMemory {
-    region: Region,
+    region: Arc<Region>,
     address: u64,
 }
 
@@ -25,7 +26,12 @@ impl HostMemory {
 
     /// Memory whose first byte has `address` in handlers.
     pub fn new(region: Region, address: u64) -> Self {
-        Self { region, address }
+        Self { region: Arc::new(region), address }
+    }
+
+    /// The region, to attach it.
+    pub fn region(&self) -> Arc<Region> {
+        self.region.clone()
     }
 
     /// Reads an aligned word of `N` bytes, as handlers write it.

@@ -81,6 +81,21 @@ class HostMemory(SpindTest):
         with self.assertRaises(ValueError):
             view[0]
 
+    def test_memory_is_attached(self) -> None:
+        with libspin.Client(self.socket) as spind:
+            context = spind.install(self.image, [RULE])
+            memory = libspin.alloc(8192)
+            memory.write(8190, b"ab")
+            self.assertEqual(bytes(memoryview(memory)[8188:]), b"\0\0ab")
+            spind.attach(context, memory)
+            with self.assertRaisesRegex(libspin.RefusedError, "overlap"):
+                spind.attach(context, memory)
+            spind.detach(context, memory)
+            with self.assertRaisesRegex(libspin.RefusedError, "no attached region"):
+                spind.detach(context, memory)
+        with self.assertRaisesRegex(libspin.SharedMemoryError, "not whole pages"):
+            libspin.alloc(4096, page=2 << 20)
+
     def test_another_process_maps_the_memory(self) -> None:
         installer = self.connect()
         context = installer.install(self.image, [RULE], host_mem=4096)

@@ -8,7 +8,7 @@
         print(context.host.u32(0))
 """
 
-from ._client import Client, Context
+from ._client import Client, Context, alloc
 from ._errors import (
     AmbiguousError,
     ClosedError,
@@ -85,4 +85,5 @@ __all__ = [
     "UserInfo",
     "Users",
     "__version__",
+    "alloc",
 ]

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
+def alloc(length: int, page: int = 0) -> HostMemory:
+    """Allocates memory that can be attached to contexts, zeroed.
+
+    `page` is the size of huge pages, of which `length` is a multiple (see /sys/kernel/mm/hugepages); 0: usual pages.
+    """
+    return _libspin.alloc(length, page)
+
+
 @dataclass(frozen=True, eq=False)
 class Context:
     """An installed execution context. It lives as long as its client, unless it has another lifetime."""
@@ -127,6 +135,18 @@ class Client:
     def host_memory(self, context: int | Context) -> HostMemory:
         """Maps the host memory of a context of this user, possibly of another process."""
         return self._spind.host_memory(_id(context))
+
+    def attach(self, context: int | Context, memory: HostMemory) -> None:
+        """Attaches memory of `alloc` to a context, which may have 16 such regions.
+
+        Handlers reach it from `memory.address` on, until it is detached or the context is gone. Keep `memory` until then:
+        its addresses may become other memory's.
+        """
+        self._spind.attach(_id(context), memory)
+
+    def detach(self, context: int | Context, memory: HostMemory) -> None:
+        """Detaches memory from a context."""
+        self._spind.detach(_id(context), memory)
 
     def events(self, context: int | Context) -> Events:
         """Returns a context's events, beginning with the oldest one that is still stored."""

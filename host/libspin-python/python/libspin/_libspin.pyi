@@ -2,10 +2,12 @@ from typing import Literal, final
 
 from _typeshed import ReadableBuffer, StrPath
 
-__all__ = ["DEFAULT_SOCKET", "VERSION", "Client", "Event", "Events", "HostMemory"]
+__all__ = ["DEFAULT_SOCKET", "VERSION", "Client", "Event", "Events", "HostMemory", "alloc"]
 
 DEFAULT_SOCKET: str
 VERSION: str
+
+def alloc(length: int, page: int) -> HostMemory: ...
 
 @final
 class Client:
@@ -14,6 +16,8 @@ class Client:
     def install(self, options: str, image: bytes) -> tuple[int, HostMemory | None, list[str], str]: ...
     def host_memory(self, context: int) -> HostMemory: ...
     def events(self, context: int) -> Events: ...
+    def attach(self, context: int, memory: HostMemory) -> None: ...
+    def detach(self, context: int, memory: HostMemory) -> None: ...
     def read_memory(self, context: int, address: int, length: int) -> bytes: ...
     def write_memory(self, context: int, address: int, data: bytes) -> None: ...
     def set_rules(self, context: int, rules: list[str], eom: str | None) -> None: ...
@@ -60,7 +64,7 @@ class Event:
 
 @final
 class HostMemory:
-    """Host memory of a context. It stays mapped as long as this object or a view of it exists.
+    """Host memory of a context, or memory to attach to contexts. It stays mapped as long as this object or a view of it exists.
 
     Handlers write it at any time. `read`, `write`, `u32` and `u64` access aligned words atomically. A view
     (`memoryview`, `numpy.frombuffer`) does not promise that: use one when the handlers are done.
