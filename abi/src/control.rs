@@ -155,7 +155,7 @@ choices! {
         Connection = "connection",
         /// When spind ends.
         Daemon = "daemon",
-        /// Never: spind installs it again at each start. Its memories then begin as at the first install.
+        /// Never: spind installs it again at each start, with its id. Its memories then begin as at the first install.
         Persistent = "persistent",
     }
 

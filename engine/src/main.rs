@@ -78,6 +78,10 @@ struct Args {
     /// Path of the control socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Folder of persistent contexts, which are installed again at each start [default: /var/lib/spin if root serves an interface at the
+    /// default socket and the account that spind runs as is not nobody].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Serve metrics for Prometheus (GET /metrics) on this address. There is no authentication: all users of this host can read
     /// 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
@@ -112,6 +116,7 @@ impl Args {
         file.local_share = self.local_share.or(file.local_share);
         file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);
+        file.state = self.state.or(file.state);
         file.metrics = self.metrics.or(file.metrics);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);

@@ -9,6 +9,7 @@
 //! * `install`: checks and prepares contexts.
 //! * [`server`], [`socket_file`]: the control socket.
 //! * [`shared_memory_quota`]: quota for shared memory of removed contexts that applications keep.
+//! * `state`: the folder of persistent contexts.
 //! * `stats_cache`: counters, read once for all clients.
 //! * [`metrics`]: all counters for Prometheus; [`endpoint`]: the addresses to serve them on.
 //! * [`reload`]: reads the configuration again.
@@ -40,5 +41,6 @@ pub mod replay;
 pub mod server;
 pub mod shared_memory_quota;
 pub mod socket_file;
+mod state;
 pub mod static_contexts;
 mod stats_cache;

@@ -76,6 +76,20 @@ impl WorkerGroup {
         self.change(transaction).installed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
+    /// Installs a context of an earlier run with the id that it had.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn restore(&self, mut prepared: Prepared, id: u32) -> Result<(), InstallError> {
+        prepared.handle = Some(self.slots.borrow_mut().with_id(id));
+        self.install(prepared).map(drop)
+    }
+
+    /// Lets ids of new contexts begin behind `last`.
+    pub fn reserve_ids(&self, last: u32) {
+        self.slots.borrow_mut().reserve_ids(last);
+    }
+
     /// Removes a context. Its rules are removed from the NIC first. Otherwise the NIC would still hand over its frames, which
     /// would be dropped.
     ///
@@ -146,7 +160,7 @@ impl WorkerGroup {
             return Vec::new();
         }
         let mut slots = self.slots.borrow_mut();
-        installs.iter_mut().for_each(|prepared| prepared.handle = Some(slots.next()));
+        installs.iter_mut().for_each(|prepared| prepared.handle = prepared.handle.or_else(|| Some(slots.next())));
         let count = installs.len();
         let replies = self.begin_attach(installs);
         let Some(replies) = replies.into_iter().map(PendingReply::wait).collect::<Option<Vec<_>>>() else {

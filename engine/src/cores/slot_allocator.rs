@@ -16,14 +16,24 @@ pub struct SlotAllocator {
 impl SlotAllocator {
     /// Allocates a new id, and a slot that is free on all threads.
     pub fn next(&mut self) -> ContextHandle {
+        self.last += 1;
+        self.with_id(self.last)
+    }
+
+    /// Lets new ids begin behind `last`.
+    pub fn reserve_ids(&mut self, last: u32) {
+        self.last = self.last.max(last);
+    }
+
+    /// Allocates a slot that is free on all threads, for the context `id` of an earlier run.
+    pub fn with_id(&mut self, id: u32) -> ContextHandle {
         let index = self.taken.iter().position(|taken| !taken).unwrap_or_else(|| {
             self.taken.push(false);
             self.taken.len() - 1
         });
         self.taken[index] = true;
-        self.last += 1;
         #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
-        ContextHandle { id: self.last, slot: Slot(index as u32) }
+        ContextHandle { id, slot: Slot(index as u32) }
     }
 
     /// Records which slots each thread uses.
@@ -51,5 +61,10 @@ mod tests {
         allocator.update(&[vec![false, true], vec![false, true, false, true]]);
         assert_eq!(slots(&mut allocator, 3), [0, 2, 4]);
         assert_eq!(allocator.last, 7, "ids are never used again");
+        allocator.reserve_ids(20);
+        let restored = allocator.with_id(9);
+        assert_eq!((restored.id, allocator.next().id), (9, 21), "a restored context has an id of its own");
+        allocator.reserve_ids(5);
+        assert_eq!(allocator.next().id, 22);
     }
 }

@@ -67,7 +67,7 @@ fn run(args: &Args) -> Result<(), Error> {
             show::capabilities(&mut stdout().lock(), &spind.capabilities()?, json.form.is_some())?;
         }
         Command::Rm { context } => {
-            let id = spind.find(context)?;
+            let id = find_removable(&mut spind, context)?;
             spind.remove(id)?;
             writeln!(stdout(), "removed context {id}")?;
         }
@@ -90,6 +90,14 @@ fn run(args: &Args) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The id of a context to remove. A persistent context that could not be restored is not listed, and has an id.
+fn find_removable(spind: &mut Client, wanted: &str) -> Result<u32, libspin::Error> {
+    match (spind.find(wanted), wanted.parse()) {
+        (Err(libspin::Error::NoSuchContext(_)), Ok(id)) => Ok(id),
+        (found, _) => found,
+    }
 }
 
 /// Prints the output of `stats`.

@@ -31,6 +31,9 @@ pub struct File {
     pub compat: Option<Compat>,
     /// Path of the control socket. Default [`DEFAULT_SOCKET`](spin_abi::control::DEFAULT_SOCKET).
     pub socket: Option<PathBuf>,
+    /// Folder of persistent contexts. Default: `/var/lib/spin` if root serves an interface at the default control socket, and the account is
+    /// not `nobody`, else none.
+    pub state: Option<PathBuf>,
     /// Account that spind runs as once its interface is open, if root starts it. Default: `spind` if it exists, else `nobody`.
     pub user: Option<String>,
     /// File mode of the control socket, in octal. Default `"0660"`: spind's user and group may connect.

@@ -44,6 +44,8 @@ pub struct Config {
     pub compat: Compat,
     /// Path of the control socket.
     pub socket: PathBuf,
+    /// Folder of persistent contexts. `None`: the default.
+    pub state: Option<PathBuf>,
     /// Account that spind runs as once its NIC is open, if root starts it.
     pub user: Option<String>,
     /// File mode of the control socket.
@@ -108,6 +110,7 @@ impl TryFrom<File> for Config {
             engine: file.engine.unwrap_or_default(),
             compat: file.compat.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            state: file.state,
             user: file.user,
             socket_mode,
             metrics,

@@ -5,6 +5,7 @@ use spin_nic::NicError;
 use crate::control::config::ConfigErrors;
 use crate::control::server::ServerError;
 use crate::control::socket_file::SocketError;
+use crate::control::state::StateError;
 use crate::cores::ThreadError;
 use crate::install::InstallError;
 
@@ -38,6 +39,9 @@ pub enum DaemonError {
     /// Error of the configuration, or of its contexts.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// The state folder cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The engine refused a context of the configuration.
     #[error("context {name}: {source}")]
     Context {
@@ -76,7 +80,10 @@ impl DaemonError {
             Self::Nic(NicError::Privileges { .. }) => exit::NO_PERMISSION,
             Self::Server(ServerError::Socket(SocketError::NotASocket(_))) => exit::CONFIG,
             Self::Config(_) | Self::Context { .. } => exit::CONFIG,
-            Self::Nic(_) | Self::Server(_) | Self::Gone(_) | Self::Thread(ThreadError::Nic(_)) => exit::UNAVAILABLE,
+            Self::State(error) if error.is_lasting() => exit::CONFIG,
+            Self::Nic(_) | Self::Server(_) | Self::Gone(_) | Self::State(_) | Self::Thread(ThreadError::Nic(_)) => {
+                exit::UNAVAILABLE
+            }
             Self::Thread(_) | Self::Wait(_) | Self::Privileges(_) => exit::SYSTEM,
             Self::Loader(_) | Self::DescriptorProcess(_) | Self::System(_) => exit::SYSTEM,
         }

@@ -2,10 +2,12 @@
 //!
 //! * `error`: errors that stop spind.
 //! * `nics`: opens the NIC; `threads`: starts the engine's threads; `reporter`: reports to the service manager.
+//! * `restore`: installs persistent contexts again.
 
 mod error;
 mod nics;
 mod reporter;
+mod restore;
 mod threads;
 
 use std::path::Path;
@@ -15,7 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
-use spin_abi::control::{Reply, Request};
+use spin_abi::control::{Lifetime, Reply, Request};
 use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
@@ -24,7 +26,7 @@ use spin_shm::Attached;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::check::account;
-use crate::control::config::{Config, ConfigErrors, Nic};
+use crate::control::config::{Config, ConfigErrors, Nic, max_image_size};
 use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::descriptors::Descriptors;
 use crate::control::loader_process::client::LoaderProcess;
@@ -37,6 +39,7 @@ use crate::control::replay::Replay;
 use crate::control::server::{
     Answer, CurrentSettings, FairQueue, Responder, Server, ServerError, Settings, Ticket, Work,
 };
+use crate::control::state::{RankTable, State};
 use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
@@ -48,6 +51,7 @@ use crate::worker::Worker;
 pub use error::{DaemonError, USAGE};
 use nics::Nics;
 use reporter::Reporter;
+use restore::restore;
 
 /// Maximum number of requests that are answered together.
 const REQUEST_BATCH: usize = 64;
@@ -77,6 +81,9 @@ pub struct Daemon {
     nic: String,
     shared: SharedConfig,
     reporter: Reporter,
+    /// Entries of persistent contexts.
+    state: Option<Arc<State>>,
+    ranks: RankTable,
 }
 
 impl Daemon {
@@ -100,6 +107,7 @@ impl Daemon {
         let loader = Arc::new(static_contexts::loader(config));
         let uid = rustix::process::getuid().as_raw();
         let contexts = static_contexts::prepare(config, uid, &loader, |_| true)?;
+        let state = State::open(config, account, max_image_size(&config.machine), loader.ledger.clone())?.map(Arc::new);
         let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let Nics { queues, far, filter } = nics::open(config)?;
         let capabilities = capabilities::of(config, &queues);
@@ -121,12 +129,20 @@ impl Daemon {
         let (workers, receiving) = threads::start(config, &shared, queues)?;
         let nic_ends = matches!(config.nic, Nic::Pcap { .. });
         let group = WorkerGroup::new(workers, receiving, steering, config.limits);
-        let installed = install(&group, contexts)?;
-        shared.go.store(true, Relaxed);
         let (limits, policy) = (config.limits, config.policy.clone());
         let settings = CurrentSettings::new(Settings { limits, policy, capabilities });
-        server.start(loader.clone(), settings.clone(), host, descriptor_process)?;
-        let count = installed.len();
+        let entries = state.as_ref().map_or(Ok(Vec::new()), |state| state.entries())?;
+        // Ids of entries that are not restored are not given to others either.
+        group.reserve_ids(entries.iter().map(|&(_, id)| id).max().unwrap_or(0));
+        let installed = install(&group, contexts)?;
+        let restored = state.as_ref().map(|state| restore(state, entries, &group, &loader, &settings.get(), &host));
+        let mut ranks = restored.unwrap_or_default();
+        for (_, id) in &installed {
+            ranks.add(*id, None);
+        }
+        let count = ranks.len();
+        shared.go.store(true, Relaxed);
+        server.start(loader.clone(), settings.clone(), host, descriptor_process, state.clone())?;
         if let Some(hang_ups) = hang_ups {
             let (config, control, notifier) = (config.clone(), server.control(), notifier.clone());
             Reloader { config, uid, installed, loader, settings, control, notifier }.start(hang_ups)?;
@@ -134,7 +150,7 @@ impl Daemon {
         tracing::info!("listening on {}", config.socket.display());
         let reporter = Reporter::start(notifier, config, count);
         let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
-        Ok(Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared, reporter })
+        Ok(Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared, reporter, state, ranks })
     }
 
     /// Carries out requests until spind is told to stop or the NIC is exhausted, then waits for the threads to end. Returns all
@@ -232,13 +248,26 @@ impl Daemon {
     /// Changes contexts. Logs and reports the changes.
     fn change(&mut self, transaction: Transaction) -> ChangeResult {
         let audit = AuditLines::of(&transaction);
-        let adds: Vec<bool> = transaction.installs.iter().map(|prepared| !prepared.replaces()).collect();
+        let installs: Vec<_> = transaction.installs.iter().map(NewContext::of).collect();
+        let removals: Vec<u32> = transaction.removals.iter().map(|(id, _)| *id).collect();
         let result = self.group.change(transaction);
         let ChangeResult { installed, ruled, removed } = &result;
         audit.log(installed, ruled, removed);
-        let added = installed.iter().zip(adds).filter(|(installed, adds)| installed.is_ok() && *adds).count();
-        self.reporter.change(added, removed.iter().filter(|removed| removed.is_ok()).count());
+        let new = installs.iter().zip(installed).filter_map(|(new, id)| Some((new, *id.as_ref().ok()?)));
+        let added = new.filter(|(new, id)| self.announce(new, *id)).count();
+        let gone = removals.iter().zip(removed).filter(|(_, removed)| removed.is_ok());
+        let gone = gone.map(|(id, _)| self.ranks.remove(*id)).count();
+        self.reporter.change(added, gone);
         result
+    }
+
+    /// Ranks a new context, and announces its entry if it is to have one. Returns whether it replaces none.
+    fn announce(&mut self, new: &NewContext, id: u32) -> bool {
+        let rank = self.ranks.add(id, new.replaces);
+        if let Some(state) = self.state.as_ref().filter(|_| new.lifetime == Lifetime::Persistent) {
+            state.announce(id, new.uid, rank);
+        }
+        new.replaces.is_none()
     }
 
     /// Answers requests that concern one context each. All threads work on them in parallel.
@@ -278,6 +307,20 @@ impl Daemon {
             Some(replay) => self.replaying = Some((replay, reply)),
             None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
         }
+    }
+}
+
+/// What the control thread has to know of a context once it is installed.
+struct NewContext {
+    uid: u32,
+    lifetime: Lifetime,
+    replaces: Option<u32>,
+}
+
+impl NewContext {
+    fn of(prepared: &Prepared) -> Self {
+        let install = &prepared.install;
+        Self { uid: prepared.uid, lifetime: install.lifetime, replaces: install.replaces }
     }
 }
 

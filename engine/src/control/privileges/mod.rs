@@ -6,6 +6,7 @@ mod filter;
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
@@ -15,6 +16,8 @@ use rustix::thread::{
 
 pub use filter::{confine_descriptor_process, confine_loader, confine_packet_threads};
 
+/// User id of `nobody` (the kernel's default for user ids that it cannot represent, linux/highuid.h).
+const NOBODY: u32 = 65_534;
 /// Capabilities that opening an interface needs.
 const OPENING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
 /// Capabilities of the loader process: new rule maps, sockets of users, ports that an administrator opened.
@@ -86,6 +89,26 @@ pub struct Account {
 impl Account {
     /// Names of accounts to take, the first that exists: spind's own, and the one that has no files.
     const DEFAULTS: [&str; 2] = ["spind", "nobody"];
+
+    /// The user id.
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    /// Whether other programs run as this account, too, and it owns no files: the kernel's overflow user.
+    #[must_use]
+    pub const fn is_nobody(&self) -> bool {
+        self.uid() == NOBODY
+    }
+
+    /// Makes the account the owner of an open file.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn own(&self, file: &OwnedFd) -> io::Result<()> {
+        Ok(nix::unistd::fchown(file, Some(self.uid), Some(self.gid))?)
+    }
 
     /// The account of this name, or the default. `None` when there is none.
     #[must_use]

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use spin_abi::control::{Bill, BillKind, Lifetime, Reply, Request, UserInfo, Users};
+use spin_abi::control::{Bill, BillKind, Install, Lifetime, Reply, Request, UserInfo, Users};
 use spin_abi::printable::printable;
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
 use super::connection_limit::ConnectionSlot;
 use super::payload_limit;
+use super::persistence::StateChange;
 use super::regions::{self, RegionRefusal, Wanted};
 use super::requests::{Answer, Work};
 use super::settings::Settings;
@@ -24,6 +25,7 @@ use crate::context::nic_memory::NicMemory;
 use crate::context::niceness::lower_priority;
 use crate::control::install::granted_match;
 use crate::control::policy::grant::Grant;
+use crate::control::state::{Claim, RuleTexts};
 use crate::install::{HOST_ADDRESS, Prepared, User};
 
 /// Longest time for a peer to accept more bytes of a reply.
@@ -185,10 +187,7 @@ impl Connection {
             Err(wire::ChannelError::Unsent(message)) => {
                 if let Reply::Installed { context, .. } = reply {
                     // The application never learned the id of the context.
-                    let _ = self
-                        .shared
-                        .control
-                        .ask(self.user, Work::Request(Request::Remove { context: *context }, User(0)));
+                    let _ = self.remove(*context);
                 }
                 wire::send(&self.stream, &Reply::Error { message }, &[], None)
             }
@@ -214,36 +213,7 @@ impl Connection {
         self.update_settings();
         let user = self.user;
         match request {
-            Request::Install(install) => {
-                let lifetime = install.lifetime;
-                if lifetime == Lifetime::Persistent {
-                    return Err("spind has no state folder for persistent contexts".to_owned().into());
-                }
-                let _slot = self.shared.prepare_slots.take(user.0);
-                let Shared { loader, shared_memory, .. } = &*self.shared;
-                if install.host_mem > 0 && shared_memory.keeps(user.0) {
-                    // The user may have closed some since, and then is not charged for it.
-                    shared_memory.sweep();
-                }
-                let prepared = Prepared::for_user(*install, &blob, &self.grant, loader, &self.settings.limits);
-                let mut prepared = prepared.map_err(|error| error.to_string())?;
-                let warnings = prepared.take_warnings();
-                let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
-                let Answer::Installed(context) =
-                    self.shared.control.ask(self.user, Work::Install(Box::new(prepared)))?
-                else {
-                    return Err("the engine gave an unexpected answer".to_owned().into());
-                };
-                // Other connections may have removed some contexts.
-                self.installed.retain(|installed| installed.memory.is_there());
-                self.installed.push(Installed { context, lifetime, memory });
-                let host_mem = host.as_ref().map_or(0, |region| region.len());
-                Ok((
-                    Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas, warnings },
-                    Vec::new(),
-                    host,
-                ))
-            }
+            Request::Install(install) => Ok(self.install(*install, &blob)?),
             // NIC memory is shared with the engine's threads, so no request to them is needed.
             Request::ReadMemory { context, address, len } => {
                 let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
@@ -253,24 +223,13 @@ impl Connection {
                 self.memory(context)?.write(address, &blob).map_err(|error| error.to_string())?;
                 Ok((Reply::Ok, Vec::new(), None))
             }
-            Request::Remove { context } => {
-                let removed = self.reply_to(Work::Request(request, user))?;
-                self.installed.retain(|installed| installed.context != context);
-                Ok(removed)
-            }
+            Request::Remove { context } => Ok(self.remove(context)?),
             Request::Users => Ok((Reply::Users(self.users()), Vec::new(), None)),
             // Capabilities change with settings only, so no request to the control thread is needed.
             Request::Capabilities => {
                 Ok((Reply::Capabilities(Box::new(self.settings.capabilities.clone())), Vec::new(), None))
             }
-            Request::SetRules { context, rules, eom } => {
-                // Long rules take milliseconds to check.
-                let slot = self.shared.prepare_slots.take(user.0);
-                let granted = granted_match(&rules, eom.as_deref(), &self.grant);
-                let (rules, _) = granted.map_err(|error| error.to_string())?;
-                drop(slot);
-                Ok(self.reply_to(Work::SetRules(context, user, Box::new(rules)))?)
-            }
+            Request::SetRules { context, rules, eom } => Ok(self.set_rules(context, RuleTexts { rules, eom })?),
             Request::AttachRegion { context, address, len } => {
                 let wanted = Wanted { context, address, len, most: self.settings.limits.host_mem };
                 regions::attach(&self.stream, user, wanted, &self.shared)?;
@@ -279,6 +238,69 @@ impl Connection {
             Request::Replay => Ok(self.reply_to(Work::Replay(blob))?),
             other => Ok(self.reply_to(Work::Request(other, user))?),
         }
+    }
+
+    fn install(&mut self, install: Install, image: &[u8]) -> Result<Handled, String> {
+        let user = self.user;
+        let shared = self.shared.clone();
+        let Shared { loader, shared_memory, state, control, .. } = &*shared;
+        let limits = &self.settings.limits;
+        let change = StateChange::prepare(state.as_deref(), &install, image, (user, self.gid), limits)?;
+        let slot = shared.prepare_slots.take(user.0);
+        if install.host_mem > 0 && shared_memory.keeps(user.0) {
+            // The user may have closed some since, and then is not charged for it.
+            shared_memory.sweep();
+        }
+        let lifetime = install.lifetime;
+        let prepared = Prepared::for_user(install, image, &self.grant, loader, limits);
+        let mut prepared = prepared.map_err(|error| error.to_string())?;
+        let warnings = prepared.take_warnings();
+        let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
+        let Answer::Installed(context) = control.ask(user, Work::Install(Box::new(prepared)))? else {
+            return Err("the engine gave an unexpected answer".into());
+        };
+        drop(slot);
+        if let Err(error) = change.commit(context) {
+            // Without an entry it would not be what the user asked for.
+            let _ = self.remove(context);
+            return Err(error);
+        }
+        // Other connections may have removed some contexts.
+        self.installed.retain(|installed| installed.memory.is_there());
+        self.installed.push(Installed { context, lifetime, memory });
+        let host_mem = host.as_ref().map_or(0, |region| region.len());
+        Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas, warnings }, Vec::new(), host))
+    }
+
+    /// Removes a context, and first its entry: a refusal changes nothing then.
+    fn remove(&mut self, context: u32) -> Result<Handled, String> {
+        let user = self.user;
+        let entry = self.shared.state.as_ref().and_then(|state| state.claim(context, user));
+        let had_entry = entry.map(Claim::delete).transpose()?.is_some();
+        let removed = self.reply_to(Work::Request(Request::Remove { context }, user));
+        // The context of an entry may not be installed, if it could not be restored.
+        let removed = if had_entry { Ok((Reply::Ok, Vec::new(), None)) } else { removed };
+        if removed.is_ok() {
+            self.installed.retain(|installed| installed.context != context);
+        }
+        removed
+    }
+
+    fn set_rules(&self, context: u32, texts: RuleTexts) -> Result<Handled, String> {
+        let user = self.user;
+        let entry = self.shared.state.as_ref().and_then(|state| state.claim(context, user));
+        // Long rules take milliseconds to check.
+        let slot = self.shared.prepare_slots.take(user.0);
+        let granted = granted_match(&texts.rules, texts.eom.as_deref(), &self.grant);
+        let (rules, _) = granted.map_err(|error| error.to_string())?;
+        drop(slot);
+        let staged = entry.as_ref().map(|entry| entry.stage_rules(user, texts)).transpose()?;
+        let replied = self.reply_to(Work::SetRules(context, user, Box::new(rules)))?;
+        if let Some((entry, staged)) = entry.as_ref().zip(staged) {
+            let saved = entry.save(staged);
+            saved.map_err(|error| format!("the rules are in force, but may not survive a restart: {error}"))?;
+        }
+        Ok(replied)
     }
 
     /// The bills that the user may see.

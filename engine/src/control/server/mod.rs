@@ -2,6 +2,7 @@
 //!
 //! * `requests`: requests to the control thread.
 //! * `connection`: one application; `shared`: data that all connections share.
+//! * `persistence`: what an install changes in the state folder.
 //! * `settings`: settings that may change while connections are open.
 //! * `connection_limit`: limits the number of connections.
 //! * `payload_limit`: limits the payload bytes of requests.
@@ -13,6 +14,7 @@ mod connection;
 mod connection_limit;
 mod fair_queue;
 mod payload_limit;
+mod persistence;
 mod prepare_slots;
 mod regions;
 mod requests;
@@ -43,6 +45,7 @@ use crate::control::metrics;
 use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
+use crate::control::state::State;
 use connection::Connection;
 use connection_limit::ConnectionLimit;
 pub use fair_queue::FairQueue;
@@ -118,6 +121,7 @@ impl Server {
         settings: CurrentSettings,
         host: Host,
         descriptors: DescriptorProcess,
+        state: Option<Arc<State>>,
     ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
@@ -128,6 +132,7 @@ impl Server {
             settings,
             own: memory::resident(),
             host,
+            state,
             control,
             connection_limit,
             prepare_slots,

@@ -11,6 +11,7 @@ use crate::context::loader::Loader;
 use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::policy::host::Host;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
+use crate::control::state::State;
 
 /// Data that connection threads share.
 pub(super) struct Shared {
@@ -19,6 +20,8 @@ pub(super) struct Shared {
     /// Bytes of resident memory before requests are served.
     pub(super) own: u64,
     pub(super) host: Host,
+    /// Entries of persistent contexts. `None`: there are none.
+    pub(super) state: Option<Arc<State>>,
     pub(super) control: ControlHandle,
     pub(super) connection_limit: Arc<ConnectionLimit>,
     pub(super) prepare_slots: PrepareSlots,
