@@ -1,6 +1,10 @@
 //! What the tests of several crates share.
 #![forbid(unsafe_code)]
 
+mod fuse;
+
+pub use fuse::UnansweredFile;
+
 /// Says on standard error that a test, or a part of one, cannot run here, and why.
 ///
 /// # Panics

@@ -152,6 +152,25 @@ impl Spind {
         self.child.id()
     }
 
+    /// Returns the id of the process that spind has started with this argument.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn child(&self, argument: &str) -> u32 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs");
+        // Threads of connections may have ended.
+        let children = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+        let ids: Vec<u32> = children
+            .flat_map(|ids| ids.split_whitespace().map(|id| id.parse().expect("ids")).collect::<Vec<_>>())
+            .collect();
+        let is_it = |id: &&u32| {
+            let line = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            line.split('\0').nth(1) == Some(argument)
+        };
+        *ids.iter().find(is_it).unwrap_or_else(|| panic!("{argument} among {ids:?}"))
+    }
+
     /// Waits until a line with `text` is logged.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! What the threads of spind's two processes could do if an attacker ran code in them: docs/users.md has the table.
+//! What the threads of spind's processes could do if an attacker ran code in them: docs/users.md has the table.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "../../nic/tests/common/mod.rs"]
@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use spin_tests::{ACTION_TIMEOUT, Spind};
+use spin_tests::{ACTION_TIMEOUT, Spind, wait_until};
 
 /// Capabilities of the loader process: CAP_CHOWN (0), CAP_NET_BIND_SERVICE (10), CAP_BPF (39), linux/capability.h.
 const LOADER: u64 = 1 | 1 << 10 | 1 << 39;
@@ -22,16 +22,6 @@ const LOADER: u64 = 1 | 1 << 10 | 1 << 39;
 fn threads(process: u32) -> Vec<i32> {
     let folder = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The loader process of a spind: its only child.
-fn loader_of(spind: u32) -> u32 {
-    let children = |thread: i32| fs::read_to_string(format!("/proc/{spind}/task/{thread}/children")).expect("it runs");
-    let children: Vec<String> = threads(spind).into_iter().map(children).collect();
-    let ids: Vec<u32> =
-        children.iter().flat_map(|text| text.split_whitespace()).map(|id| id.parse().expect("ids")).collect();
-    assert_eq!(ids.len(), 1, "{children:?}");
-    ids[0]
 }
 
 /// A line of /proc/PID/task/TID/status (proc_pid_status(5)), after its name.
@@ -60,7 +50,7 @@ fn each_thread_has_the_identity_and_capabilities_of_the_table() {
     }
     let link = Link::new(2);
     let spind = start(&link);
-    let loader = loader_of(spind.pid());
+    let (loader, receiver) = (spind.child("loader-process"), spind.child("descriptor-process"));
     // A thread names itself once it runs.
     let begun = Instant::now();
     let own = loop {
@@ -71,7 +61,9 @@ fn each_thread_has_the_identity_and_capabilities_of_the_table() {
         }
         assert!(begun.elapsed() < ACTION_TIMEOUT, "{names:?}");
     };
-    for thread in own {
+    // It gives up its privileges while spind starts.
+    wait_until(|| status(receiver.cast_signed(), "Seccomp") == "2");
+    for thread in own.into_iter().chain(threads(receiver)) {
         let name = status(thread, "Name");
         let uids = status(thread, "Uid");
         assert!(uids.split_whitespace().all(|uid| uid != "0") && status(thread, "Groups").is_empty(), "{name}: {uids}");
@@ -162,7 +154,15 @@ fn code_run_in_any_thread_gets_nothing() {
             assert_eq!(result, expected, "{attempt} in {name}");
         }
     }
-    let loader = loader_of(spind.pid());
+    let receiver = spind.child("descriptor-process");
+    wait_until(|| status(receiver.cast_signed(), "Seccomp") == "2");
+    let instruction = syscall_instruction(receiver);
+    for thread in threads(receiver) {
+        for (attempt, result) in attack(thread, instruction) {
+            assert_eq!(result, refused(Errno::EPERM), "{attempt} in the descriptor process");
+        }
+    }
+    let loader = spind.child("loader-process");
     let instruction = syscall_instruction(loader);
     for thread in threads(loader) {
         // Sockets and BPF maps are what it is for.
@@ -172,7 +172,7 @@ fn code_run_in_any_thread_gets_nothing() {
             assert_eq!(result, refused(Errno::EPERM), "{attempt} in the loader process");
         }
     }
-    // Both are unharmed.
+    // All are unharmed.
     spind.ctl_ok(&["list"]);
     spind.signal(rustix::process::Signal::TERM);
     assert!(spind.wait().0);

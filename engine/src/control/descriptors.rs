@@ -6,8 +6,8 @@ use crate::settings::Limits;
 
 /// Descriptors of a context: its memory, host memory, event ring, image, and those that its connection needs.
 const PER_CONTEXT: usize = 6;
-/// Descriptors that are left to everything else.
-const OTHERS: usize = 256;
+/// Descriptors that are left to everything else: connections without contexts, children that receive descriptors, threads, the log.
+const OTHERS: usize = 320;
 
 /// The open files that the system allows this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn contexts_and_ports_leave_descriptors_to_others() {
         let fit = |files: usize, contexts| Descriptors(files).fit(Limits { contexts, ..Limits::default() }).contexts;
-        assert_eq!([fit(usize::MAX, 1024), fit(1024, 1024), fit(1024, 64), fit(10, 64)], [1024, 128, 64, 1]);
+        assert_eq!([fit(usize::MAX, 1024), fit(1024, 1024), fit(1024, 64), fit(10, 64)], [1024, 117, 64, 1]);
         // All contexts of a user with most ports take less than half.
         let files = 20_000;
         let of_user = fit(files, 1024) / 2 * super::PER_CONTEXT + Descriptors(files).ports() / 2;

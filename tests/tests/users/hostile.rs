@@ -1,5 +1,5 @@
 //! Clients that try to stop spind, or to take from another user. Each attack is a row: what a client does while a neighbour's packets
-//! are handled. The neighbour loses none of them, and nothing of the client stays in spind's two processes.
+//! are handled. The neighbour loses none of them, and nothing of the client stays in spind's processes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -433,19 +433,6 @@ fn connection_threads(process: u32) -> usize {
     names.filter(|name| ["connection", "refusal"].contains(&name.trim())).count()
 }
 
-/// spind, and its loader process: the only child.
-fn processes(spind: &Spind) -> [u32; 2] {
-    let threads = fs::read_dir(format!("/proc/{}/task", spind.pid())).expect("it runs");
-    // Threads of connections may have ended.
-    let children =
-        |thread: std::io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("children")).ok();
-    let children: Vec<String> = threads.filter_map(children).collect();
-    let ids: Vec<u32> =
-        children.iter().flat_map(|text| text.split_whitespace()).map(|id| id.parse().expect("ids")).collect();
-    assert_eq!(ids.len(), 1, "{children:?}");
-    [spind.pid(), ids[0]]
-}
-
 /// Sends the neighbour's packets until the attack is over, and checks each answer. Returns how many there were.
 fn send_packets(target: &Target, is_over: &AtomicBool) -> u64 {
     let (socket, mut sent) = (target.far(), 0_u64);
@@ -506,7 +493,7 @@ fn hostile_clients_take_nothing_from_a_neighbour_and_leave_nothing_behind() {
     }
     drop(streams);
     wait_until(|| connection_threads(spind.pid()) == 1);
-    let processes = processes(&spind);
+    let processes = [spind.pid(), spind.child("loader-process"), spind.child("descriptor-process")];
     let before = processes.map(Level::of);
     for (what, attack) in ATTACKS {
         let counters = ["payload_runs", "released", "messages", "tx_packets"];

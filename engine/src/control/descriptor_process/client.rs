@@ -19,8 +19,8 @@ use crate::control::privileges::Account;
 
 /// Longest wait for a descriptor, and for the start of a child.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Longest wait for the end of a child that has reported. Its next one then finds room.
-const END_LIMIT: Duration = Duration::from_secs(1);
+/// Longest wait for the end of a child that has reported. The user's next one then finds room.
+const END_LIMIT: Duration = Duration::from_millis(100);
 
 /// Reason why no descriptor was received.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,7 @@ impl ReceiveError {
 pub struct DescriptorProcess {
     stream: UnixStream,
     children: Children,
+    /// Longest wait for a descriptor.
     limit: Duration,
     /// Never waited for, so that spind's end waits for no other process.
     _process: std::process::Child,
@@ -114,7 +115,7 @@ impl DescriptorProcess {
         ready: impl FnOnce() -> io::Result<()>,
     ) -> Result<OwnedFd, ReceiveError> {
         let (ours, theirs) = UnixStream::pair().map_err(ReceiveError::NotStarted)?;
-        ours.set_read_timeout(Some(self.limit)).map_err(ReceiveError::NotStarted)?;
+        ours.set_read_timeout(Some(LIMIT)).map_err(ReceiveError::NotStarted)?;
         let child = self.children.add(uid, ours).ok_or(ReceiveError::TooMany)?;
         send_with_fds(&self.stream, &[0], &[connection, theirs.as_fd()]).map_err(ReceiveError::NotStarted)?;
         drop(theirs);
@@ -136,6 +137,7 @@ impl DescriptorProcess {
             Err(error) => return Err(ReceiveError::Failed(error)),
         }
         ready().map_err(ReceiveError::NotAsked)?;
+        child.0.set_read_timeout(Some(self.limit)).map_err(ReceiveError::Failed)?;
         match next(child) {
             Ok((Report::Memory, Some(fd))) => Ok(fd),
             Ok((Report::NoDescriptor, _)) => Err(ReceiveError::NoDescriptor),

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::fcntl_get_seals;
 use rustix::io::retry_on_intr;
-use spin_shm::{Forker, recv_with_fds, send_with_fds, take_fds, take_no_fds};
+use spin_shm::{Forker, MAX_FDS, recv_with_fds, send_with_fds, take_fds, take_no_fds};
 
 use super::report::Report;
 
@@ -40,11 +40,11 @@ fn receive([connection, reports]: [OwnedFd; 2]) {
     // Kernels before Linux 6.16 do not support the option.
     let _ = take_no_fds(&connection);
     drop(connection);
-    if let Some((report, fd)) = received {
+    if let Some((report, fds)) = received {
         // spind may have stopped waiting.
-        let _ = send(report, fd.as_ref().filter(|_| report == Report::Memory));
+        let _ = send(report, fds.first().filter(|_| report == Report::Memory));
         // This may block.
-        drop(fd);
+        drop(fds);
     }
 }
 
@@ -55,14 +55,15 @@ fn wait(connection: &OwnedFd, reports: &OwnedFd) -> Option<()> {
     sockets[0].revents().is_empty().then_some(())
 }
 
-/// Receives one byte with at most one descriptor, and says what that is.
-fn receive_from(connection: &OwnedFd) -> (Report, Option<OwnedFd>) {
-    let Ok(mut received) = recv_with_fds(connection, &mut [0], 1) else { return (Report::Closed, None) };
-    match received.fds.pop() {
-        _ if received.len == 0 => (Report::Closed, None),
-        None => (Report::NoDescriptor, None),
+/// Receives one byte with descriptors, and says what the first one is. The others are closed later, because that may block.
+fn receive_from(connection: &OwnedFd) -> (Report, Vec<OwnedFd>) {
+    let Ok(received) = recv_with_fds(connection, &mut [0], MAX_FDS) else { return (Report::Closed, Vec::new()) };
+    let report = match received.fds.first() {
+        _ if received.len == 0 => Report::Closed,
+        None => Report::NoDescriptor,
         // The file system of another file is not asked, so this does not block.
-        Some(fd) if fcntl_get_seals(&fd).is_ok() => (Report::Memory, Some(fd)),
-        Some(fd) => (Report::NotMemory, Some(fd)),
-    }
+        Some(fd) if fcntl_get_seals(fd).is_ok() => Report::Memory,
+        Some(_) => Report::NotMemory,
+    };
+    (report, received.fds)
 }
