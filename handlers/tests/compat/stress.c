@@ -74,9 +74,15 @@ __handler__ void stress_ph(handler_args_t *args) {
 /* Of a message of its own, when all others are done: {words..., length of the list, words in L1}. */
 __handler__ void stress_th(handler_args_t *args) {
     task_t *task = args->task;
-    uint32_t length = 0, *words = (uint32_t *)task->scratchpad[0];
-    for (uint32_t at = shared.head; at != 0 && length <= NODES; at = next[at - 1]) length++;
-    uint32_t told[] = {(uint32_t)shared.runs, shared.guarded, shared.written, shared.waited, (uint32_t)shared.added, shared.exclusive,
+    uint32_t length, *words = (uint32_t *)task->scratchpad[0];
+    int32_t runs;
+    /* The task may be parked in this loop, and others run meanwhile. */
+    do {
+        runs = *(volatile int32_t *)&shared.runs;
+        length = 0;
+        for (uint32_t at = shared.head; at != 0 && length <= NODES; at = next[at - 1]) length++;
+    } while (runs != *(volatile int32_t *)&shared.runs);
+    uint32_t told[] = {(uint32_t)runs, shared.guarded, shared.written, shared.waited, (uint32_t)shared.added, shared.exclusive,
                        shared.largest, shared.swapped, length, words[1], words[2]};
     spin_cmd_t handle;
     uint64_t host = (uint64_t)task->host_mem_high << 32 | task->host_mem_low;
