@@ -80,22 +80,3 @@ fn close_range(first: u32, last: u32) {
     // 5.9 and later; before, the child keeps copies of descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Forker;
-    use std::sync::mpsc::channel;
-    use std::thread;
-
-    #[test]
-    fn a_process_with_several_threads_does_not_fork() {
-        let forker = Forker::new().expect("/proc");
-        let (end, ended) = channel::<()>();
-        let other = thread::spawn(move || ended.recv());
-        assert!(forker.threads().expect("a number") > 1);
-        let refused = forker.run([], |[]| ()).map_err(|error| error.kind());
-        assert_eq!(refused, Err(std::io::ErrorKind::Unsupported));
-        drop(end);
-        other.join().expect("it ends").expect_err("nothing was sent");
-    }
-}
