@@ -61,10 +61,7 @@ choose_program() { # APPLICATION LANGUAGE
 
 start_spind() {
     say 'starting spind with its default policy for users'
-    start "$server_ns" "$work/spind.out" "$work/spind.log" "$bin/spind" --config "$here/demo.toml" --iface server \
-        --socket "$work/spind.sock"
-    spind=$started_pid
-    eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
+    serve_interface "$server_ns"
 }
 
 # Starts an application as a user without privileges, and waits until its handlers are installed.

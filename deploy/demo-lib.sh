@@ -104,6 +104,14 @@ traffic() { "$bin/spin-traffic" "$@"; }
 no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 spind_is_up() { spinctl list >"$work/list.txt" 2>&1; }
 
+# Starts spind on the interface `server` of a namespace, and waits until it answers. Its process is $spind.
+serve_interface() { # NAMESPACE
+    start "$1" "$work/spind.out" "$work/spind.log" "$bin/spind" --config "$here/demo.toml" --iface server \
+        --socket "$work/spind.sock"
+    spind=$started_pid
+    eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
+}
+
 # Prints a counter of engine or NIC, or of a context with --context, from the latest saved statistics.
 counter() { traffic counter "$@" <"$work/stats.json"; }
 save_stats() { spinctl stats --json >"$work/stats.json"; }

@@ -69,10 +69,7 @@ silent_ping() { ! quietly on_client ping -c 2 -i 0.1 -W 1 "$server"; }
 
 start_spind() {
     say 'starting spind; an ordinary user installs both handlers'
-    start "$server_ns" "$work/spind.out" "$work/spind.log" "$bin/spind" --config "$here/demo.toml" --iface server \
-        --socket "$work/spind.sock"
-    spind=$started_pid
-    eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
+    serve_interface "$server_ns"
     as_nobody install "$work/icmp_echo.elf" --rule 'icmp echo'
     as_nobody install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
     check 'the policy refuses that user the port of ssh' refuses_ssh

@@ -33,16 +33,12 @@ impl HostMemory {
     pub fn region(&self) -> Arc<Region> {
         self.region.clone()
     }
+}
 
-    /// Reads an aligned word of `N` bytes, as handlers write it.
-    fn word<const N: usize>(&self, offset: u64) -> PyResult<[u8; N]> {
-        if !offset.is_multiple_of(N as u64) {
-            return Err(PyValueError::new_err(format!("offset {offset:#x} is not a multiple of {N}")));
-        }
-        let mut word = [0; N];
-        self.region.read(offset, &mut word).map_err(outside)?;
-        Ok(word)
-    }
+/// Refuses an offset at which a word of `size` bytes is not read atomically.
+fn aligned(offset: u64, size: u64) -> PyResult<u64> {
+    let refusal = || PyValueError::new_err(format!("offset {offset:#x} is not a multiple of {size}"));
+    offset.is_multiple_of(size).then_some(offset).ok_or_else(refusal)
 }
 
 fn outside(error: OutOfBounds) -> PyErr {
@@ -73,12 +69,12 @@ impl HostMemory {
 
     /// Reads four aligned bytes atomically, as a little-endian number.
     fn u32(&self, offset: u64) -> PyResult<u32> {
-        self.word(offset).map(u32::from_le_bytes)
+        self.region.load_u32(aligned(offset, 4)?).map_err(outside)
     }
 
     /// Reads eight aligned bytes atomically, as a little-endian number.
     fn u64(&self, offset: u64) -> PyResult<u64> {
-        self.word(offset).map(u64::from_le_bytes)
+        self.region.load_u64(aligned(offset, 8)?).map_err(outside)
     }
 
     fn __len__(&self) -> PyResult<usize> {

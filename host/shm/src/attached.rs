@@ -37,9 +37,6 @@ pub enum AttachError {
     /// The file's seals forbid to write.
     #[error("the memory is sealed against writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE): handlers write to it")]
     ReadOnly,
-    /// The length is not whole pages.
-    #[error("{0} bytes are not whole pages of {PAGE} bytes")]
-    Pages(u64),
     /// Pages are missing.
     #[error("only {found} of {len} bytes are allocated: allocate the others with fallocate(2) before attaching")]
     Holes {
@@ -64,7 +61,7 @@ impl Attached {
     /// See [`AttachError`].
     pub fn new(fd: &OwnedFd, len: u64, held: Box<dyn Held>) -> Result<Self, AttachError> {
         if !len.is_multiple_of(PAGE) {
-            return Err(AttachError::Pages(len));
+            return Err(RegionError::Pages { len, page: PAGE }.into());
         }
         if seals(fd)?.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(AttachError::ReadOnly);
@@ -104,7 +101,7 @@ impl Deref for Attached {
 #[cfg(test)]
 mod tests {
     use super::{AttachError, Attached};
-    use crate::mapping::SEALS;
+    use crate::mapping::{RegionError, SEALS};
     use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
     use std::os::fd::OwnedFd;
 
@@ -145,7 +142,10 @@ mod tests {
         for sealed in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
             assert!(matches!(attach(file(4096, 4096, SEALS | sealed), 4096), Err(AttachError::ReadOnly)));
         }
-        assert!(matches!(attach(file(5000, 5000, SEALS), 5000), Err(AttachError::Pages(5000))));
+        assert!(matches!(
+            attach(file(5000, 5000, SEALS), 5000),
+            Err(AttachError::Region(RegionError::Pages { len: 5000, page: 4096 }))
+        ));
         let holes = attach(file(8192, 4096, SEALS), 8192).expect_err("a page is missing");
         assert!(matches!(holes, AttachError::Holes { found: 4096, len: 8192 }), "{holes}");
         assert!(matches!(attach(file(8192, 8192, SEALS), 4096), Err(AttachError::Region(_))), "another length");

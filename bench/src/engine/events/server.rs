@@ -1,7 +1,7 @@
 //! Gives an event ring to clients, as spind does: see docs/protocol.md.
 
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,7 +18,7 @@ pub(super) struct RingServer {
 impl RingServer {
     pub(super) fn start(ring: Arc<Region>) -> Result<Self, Failure> {
         let server = Self { folder: tempfile::tempdir()? };
-        let listener = UnixListener::bind(server.path())?;
+        let listener = UnixListener::bind(server.socket())?;
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 // A client that leaves ends its conversation only.
@@ -29,11 +29,7 @@ impl RingServer {
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.path()
-    }
-
-    fn path(&self) -> PathBuf {
-        Path::new(self.folder.path()).join("spind.sock")
+        self.folder.path().join("spind.sock")
     }
 }
 

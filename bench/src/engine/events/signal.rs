@@ -10,10 +10,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Failure;
 
-/// Pause before each sample. Whoever waits is asleep by then.
+/// Pause before each sample: the waiting thread is asleep by then.
 const PAUSE: Duration = Duration::from_micros(500);
-/// No signal takes that long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a sample to be taken.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Nanoseconds of the monotonic clock, which all processes share.
 pub(super) fn now() -> u64 {
@@ -82,7 +82,7 @@ impl Signals {
             if self.state.load(SeqCst) == FAILED {
                 return Err("the thread that waits has failed".into());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LONGEST_WAIT {
                 return Err("a signal was lost".into());
             }
             spin_loop();

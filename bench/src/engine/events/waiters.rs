@@ -12,8 +12,8 @@ use spin_shm::Region;
 use super::Failure;
 use super::signal::{Signals, now};
 
-/// Longest sleep of a waiter: it is woken before, or the measurement has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a sample: the measurement has failed then.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Writes to an eventfd.
 pub(super) fn write(fd: &OwnedFd) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub(super) fn memory(signals: &Signals, host: &Region) -> Result<(), Failure> {
 pub(super) fn doorbell(signals: &Signals, mut events: Events) -> Result<(), Failure> {
     signals.ready();
     for _ in 0..signals.samples {
-        if !events.wait(PATIENCE) {
+        if !events.wait(LONGEST_WAIT) {
             signals.fail();
             return Err("no event arrived".into());
         }
@@ -71,11 +71,11 @@ fn epoll_each(signals: &Signals, fd: impl AsFd, mut is_there: impl FnMut() -> bo
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     signals.ready();
-    let patience = rustix::time::Timespec::try_from(PATIENCE)?;
+    let longest = rustix::time::Timespec::try_from(LONGEST_WAIT)?;
     for _ in 0..signals.samples {
         loop {
             let mut ready = Vec::with_capacity(1);
-            let count = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), Some(&patience))?;
+            let count = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), Some(&longest))?;
             let at = now();
             if count == 0 {
                 signals.fail();

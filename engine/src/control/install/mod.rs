@@ -6,4 +6,4 @@
 mod abi_check;
 mod prepare;
 
-pub use prepare::granted_match;
+pub use prepare::{at_most, granted_match};

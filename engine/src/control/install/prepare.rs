@@ -236,7 +236,10 @@ fn translate(
 }
 
 /// Checks a size. `setting`: the limit's name in the daemon's configuration.
-fn at_most(
+///
+/// # Errors
+/// [`InstallError::TooLarge`].
+pub fn at_most(
     what: &'static str,
     asked: impl Into<u64>,
     limit: impl Into<u64>,

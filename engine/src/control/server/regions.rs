@@ -11,22 +11,16 @@ use spin_shm::{AttachError, Attached, channel};
 use super::requests::Work;
 use super::shared::Shared;
 use crate::control::descriptor_process::client::ReceiveError;
-use crate::install::User;
+use crate::control::install::at_most;
 use crate::install::ledger::OverBudget;
+use crate::install::{InstallError, User};
 
 /// Reason why memory is not attached.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionRefusal {
     /// A region is longer than the configuration allows.
-    #[error(
-        "a region of {asked} bytes: at most {most}; for more, add `host_mem = {asked}` to [limits] in spind's configuration"
-    )]
-    TooLong {
-        /// Bytes of the region.
-        asked: u64,
-        /// Maximum number of bytes.
-        most: u64,
-    },
+    #[error(transparent)]
+    TooLarge(#[from] InstallError),
     /// The user's memory is used up.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
@@ -70,9 +64,7 @@ pub struct Wanted {
 /// See [`RegionRefusal`].
 pub fn attach(stream: &UnixStream, user: User, wanted: Wanted, shared: &Shared) -> Result<(), RegionRefusal> {
     let Wanted { context, address, len, most } = wanted;
-    if len > most {
-        return Err(RegionRefusal::TooLong { asked: len, most });
-    }
+    at_most("a region", len, most, Some("host_mem"))?;
     let ask = |work| shared.control.ask(user, work).map_err(RegionRefusal::Engine);
     ask(Work::Check(context, user))?;
     // The user pays until the region is detached or its context is gone.
