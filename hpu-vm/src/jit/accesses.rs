@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::device::is_device;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::facts::{Known, Regs, writes};
+use crate::jit::facts::{Known, writes};
 use crate::jit::plan::{Block, BlockId, Plan};
 
 /// Largest distance over which accesses share a check: a page.
@@ -57,38 +57,21 @@ pub(crate) struct Accesses {
     spans: HashMap<usize, Span>,
     /// By the same, where the base register points of those that go to memory for certain.
     places: HashMap<usize, Place>,
-    /// What AMOs touch by way of registers as they are at the block's start, and indices of those.
-    amos: Vec<AmoSpan>,
-}
-
-/// AMOs of one base.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AmoSpan {
-    /// The base, at the block's start.
-    pub(crate) reg: Reg,
-    /// From there to the first byte.
-    pub(crate) from: i32,
-    /// Bytes.
-    pub(crate) len: u32,
-    /// Indices of the AMOs.
-    pub(crate) indices: Vec<usize>,
 }
 
 impl Accesses {
-    /// Looks at a block, at whose start `known` is known and the registers `live` have their values; `any_device` as in
+    /// Looks at a block, at whose start `known` is known; `any_device` as in
     /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end. `behind` tells what blocks behind it
     /// access, by what is known there.
     pub(crate) fn new(
         block: &Block,
         known: &Known,
-        live: Regs,
         any_device: bool,
         described: Option<Described>,
         roots: &mut Roots,
         behind: impl FnOnce(&Roots) -> Firsts,
     ) -> Self {
         let mut known = known.clone();
-        let start = roots.places;
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
         let mut alone = Vec::new();
         let mut places = HashMap::new();
@@ -118,7 +101,6 @@ impl Accesses {
             }
             known.step_in(block, index);
         }
-        let amos = amo_spans(block, &start, live, &seen);
         let mut spans: HashMap<usize, Span> = alone.into_iter().collect();
         let firsts = if seen.is_empty() { Firsts::default() } else { behind(roots) };
         for (root, accesses) in &seen {
@@ -126,12 +108,7 @@ impl Accesses {
             roots.checked.extend(add_spans(&mut spans, accesses, checked, behind).map(|checked| (*root, checked)));
         }
         roots.prune();
-        Self { spans, places, amos }
-    }
-
-    /// AMOs that one check at the block's start tells all about: of bases with more than one.
-    pub(crate) fn amos(&self) -> &[AmoSpan] {
-        &self.amos
+        Self { spans, places }
     }
 
     /// Where the base register of an access points, unless it may be a device's.
@@ -151,27 +128,6 @@ struct Seen {
     index: usize,
     start: i32,
     size: u32,
-}
-
-fn amo_spans(block: &Block, start: &[Place; 32], live: Regs, seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
-    let is_amo = |access: &&Seen| {
-        let op = block.body[access.index].1.inst.op;
-        op.format() == Format::Amo && op != Op::ScW
-    };
-    let spans = seen.iter().filter_map(|(root, accesses)| {
-        // Any register that has the root at the start will do, if it is still told there what it holds.
-        let reg = live.iter().find(|reg| start[reg.index()].root == *root)?;
-        let at_start = start[reg.index()].distance;
-        let amos: Vec<&Seen> = accesses.iter().filter(is_amo).collect();
-        let (low, high) = (amos.iter().map(|amo| amo.start).min()?, amos.iter().map(|amo| amo.start).max()?);
-        let len = u32::try_from(i64::from(high) - i64::from(low)).ok().filter(|&len| i64::from(len) < REACH)?;
-        let indices: Vec<usize> = amos.iter().map(|amo| amo.index).collect();
-        let from = low.wrapping_sub(at_start.cast_signed());
-        (indices.len() > 1).then_some(AmoSpan { reg, from, len: len + 4, indices })
-    });
-    let mut spans: Vec<AmoSpan> = spans.collect();
-    spans.sort_unstable_by_key(|span| span.reg.number());
-    spans
 }
 
 /// Bytes around a root, by their distance from it: from the first to behind the last.
@@ -387,30 +343,11 @@ mod tests {
             let known = facts.known(id).cloned().unwrap_or_default();
             let ways = (0..id).filter(|&from| plan.successors(from).any(|to| to == id));
             let mut roots = Roots::at_start(id, ways.map(|from| ends[from].as_ref()));
-            let live = facts.live_within(&plan, id)[0];
             let behind = |roots: &Roots| Firsts::behind(&plan, id, roots);
-            all.push(Accesses::new(block, &known, live, false, None, &mut roots, behind));
+            all.push(Accesses::new(block, &known, false, None, &mut roots, behind));
             ends[id] = Some(roots);
         }
         all
-    }
-
-    /// What a register was that nobody reads any more is not told to the blocks that follow.
-    #[test]
-    fn what_amos_are_checked_by_is_a_register_that_is_read() {
-        let [dead, copy, near, value] = [5, 6, 8, 7].map(Reg::new);
-        let accesses = accesses(&[
-            Inst::new(Op::Lw).rd(dead).rs1(Reg::A0),
-            Inst::new(Op::Addi).rd(copy).rs1(dead),
-            Inst::new(Op::Bne).rs1(value).rs2(Reg::A0).imm(8),
-            Inst::new(Op::Addi).rd(value).rs1(value).imm(5),
-            Inst::new(Op::AmoaddW).rs1(copy).rs2(value),
-            Inst::new(Op::Addi).rd(near).rs1(copy).imm(4),
-            Inst::new(Op::AmoaddW).rs1(near).rs2(value),
-            Inst::new(Op::Jalr).rs1(Reg::RA),
-        ]);
-        let checked: Vec<_> = accesses.iter().flat_map(Accesses::amos).map(|span| (span.reg, span.len)).collect();
-        assert_eq!(checked, [(copy, 8)]);
     }
 
     /// The check of the first access, when one that may follow is `behind` it.

@@ -19,16 +19,12 @@ mod memory;
 mod part;
 mod registers;
 mod retreat;
-mod rows;
-mod sum;
 mod swap;
-mod twice;
 mod vector;
 
 use std::mem::offset_of;
 use std::ops::RangeInclusive;
 
-use cranelift_codegen::entity::EntityRef;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, SourceLoc, Value};
@@ -46,12 +42,12 @@ use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::part::Part;
-use crate::jit::plan::{Block, BlockId, Plan};
+use crate::jit::plan::{BlockId, Plan};
 use crate::jit::state::{Left, State};
-use crate::jit::{totals, vectors};
+use crate::jit::vectors;
 use crate::view::Checks;
 use choice::Choice;
-use registers::{Registers, Total};
+use registers::Registers;
 use vector::Vectors;
 
 /// Source location of the epilogue that faults leave through. Never an instruction's address, as those of
@@ -146,12 +142,9 @@ pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut Func
     let mut emitter = Emitter::new(builder, input, is_x64);
     loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
-    let twice = emitter.table_loops();
     for id in (0..plan.blocks.len()).filter(|&id| part.has(id)) {
-        match twice.iter().find(|found| found.blocks.contains(&id)) {
-            Some(found) if *found.blocks.start() == id => emitter.twice(found),
-            None if !emitter.is_chosen(id) => emitter.block(id),
-            _ => {}
+        if !emitter.is_chosen(id) {
+            emitter.block(id);
         }
         emitter.seal_behind(id);
         if emitter.is_too_large() {
@@ -197,8 +190,6 @@ struct Emitter<'a> {
     any_device: bool,
     /// The host orders all accesses but stores before loads (Intel SDM, vol. 3A, 9.2.2).
     stores_in_order: bool,
-    /// It loads vectors in no smaller parts than quadwords, see [`rows`].
-    loads_quadwords: bool,
     state: Value,
     base: Value,
     /// What a0 holds at first, extended with zeroes.
@@ -247,12 +238,6 @@ struct Emitter<'a> {
     ways_left: Vec<usize>,
     /// Blocks at which tasks that wait may be parked.
     polls: Vec<bool>,
-    /// Indices of atomics that are known to be on L1.
-    in_l1: Vec<usize>,
-    /// Tables that are known to be there.
-    tables_in_l1: Vec<twice::InL1>,
-    /// Atomics of the block may be on words of a table.
-    has_tables: bool,
     /// By block, when it was asked for: see [`commands::live_behind`](crate::jit::commands::live_behind).
     commands_live: Option<Vec<bool>>,
     /// The words of the block's commands need not be stored.
@@ -325,7 +310,6 @@ impl<'a> Emitter<'a> {
             options,
             any_device: options.any_device || facts.device_escapes,
             stores_in_order: is_x64,
-            loads_quadwords: is_x64,
             state,
             base,
             argument,
@@ -356,9 +340,6 @@ impl<'a> Emitter<'a> {
             choices,
             ways_left,
             polls: vec![false; plan.blocks.len()],
-            in_l1: Vec::new(),
-            tables_in_l1: Vec::new(),
-            has_tables: false,
             commands_live: None,
             hides_commands: false,
             last: None,
@@ -397,8 +378,7 @@ impl<'a> Emitter<'a> {
         self.task_pointer = self.task_pointer(block);
         let described = self.task_pointer.map(|index| Described { index, away: memory::TASK_POINTER, len: TASK_BLOCK });
         let behind = |roots: &Roots| if self.exact() { Firsts::behind(plan, id, roots) } else { Firsts::default() };
-        let (live, any_device) = (self.live[0], self.any_device);
-        self.accesses = Accesses::new(block, &self.known, live, any_device, described, &mut roots, behind);
+        self.accesses = Accesses::new(block, &self.known, self.any_device, described, &mut roots, behind);
         self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
         self.retreat = self.common_retreat(id);
         self.index = 0;
@@ -411,53 +391,10 @@ impl<'a> Emitter<'a> {
             self.poll();
         }
         self.count_block(block);
-        self.in_l1.clear();
         self.hides_commands = self.hides_commands(id);
         self.last = self.last(id);
-        self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
-        if let Some(row) = self.row(id) {
-            return self.add_rows(id, &row);
-        }
-        if !self.registers.in_state() && plan.successors(id).any(|to| to == id) {
-            self.note_totals(block);
-        }
-        let Some(beyond_l1) = self.amos_beyond_l1() else {
-            self.body(id);
-            self.retreats[id] = self.retreat;
-            return;
-        };
-        // Twice: atomics that are known to be on L1 take no check each.
-        let [known, unknown] = [(); 2].map(|()| self.builder.create_block());
-        self.fork(beyond_l1, unknown, known);
-        self.builder.set_cold_block(unknown);
-        let (facts, cached, setting) = (self.known.clone(), self.registers.clone(), self.vectors.setting());
-        let retreat = self.retreat;
-        self.in_l1 = self.accesses.amos().iter().flat_map(|span| span.indices.clone()).collect();
-        self.builder.switch_to_block(known);
         self.body(id);
-        self.in_l1.clear();
-        (self.known, self.registers, self.retreat) = (facts, cached, retreat);
-        self.vectors.go_back(setting);
-        self.builder.switch_to_block(unknown);
-        self.cold_body(id);
-    }
-
-    /// The instructions of a block, where that is seldom done.
-    fn cold_body(&mut self, id: BlockId) {
-        let first = self.builder.func.dfg.num_blocks();
-        self.body(id);
-        let added = first..self.builder.func.dfg.num_blocks();
-        added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
-    }
-
-    /// What the block adds up, in each turn of the loop that it is.
-    fn note_totals(&mut self, block: &Block) {
-        for reg in totals::totals(block).iter() {
-            if self.known.constant(reg).is_none() {
-                let before = self.get(reg);
-                self.registers.add_total(reg, Total { before, more: None });
-            }
-        }
+        self.retreats[id] = self.retreat;
     }
 
     /// Seals the blocks to which a block was the last to lead: so no value has to be looked for on ways that are yet to come.

@@ -9,7 +9,6 @@
 //!   it arrived.
 //! * [`commands`]: stored command words that nothing reads.
 //! * [`polls`]: loops that wait.
-//! * [`totals`]: sums of loops; [`rows`]: adjacent words that are added several at a time.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
 //! * [`translation`]: compilation; [`code_memory`], [`sites`]: executable memory and the map from code to instructions.
@@ -35,13 +34,10 @@ mod part;
 mod plan;
 mod pointers;
 mod polls;
-mod rows;
 mod run;
 mod sites;
 mod slot;
 mod state;
-mod tables;
-mod totals;
 mod translation;
 mod vectors;
 

@@ -5,65 +5,13 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64, Type};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
-use super::registers::{Indexed, Total};
-use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::tables::IndexedBy;
+use crate::inst::{Format, Inst, Op};
 
 impl Emitter<'_> {
     /// Computes `rd` of an instruction whose format [computes](Format::computes).
     pub(super) fn arithmetic(&mut self, inst: &Inst) {
-        let total = self.total_of(inst);
-        let value = match total {
-            // What it adds up to is one addition behind what it was: so long a turn of the loop takes at the least.
-            Some((before, more)) => self.builder.ins().iadd(before, more),
-            None => self.result(self.pc, inst),
-        };
-        // What goes to x0 goes nowhere: that holds no sum.
-        let noted = self.has_tables && inst.rd != Reg::ZERO;
-        let (shifted, indexed) = if noted { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
+        let value = self.result(self.pc, inst);
         self.set(inst.rd, value);
-        if let Some((value, by)) = shifted {
-            self.registers.add_shifted(inst.rd, value, by);
-        }
-        if let Some(indexed) = indexed {
-            self.registers.add_indexed(inst.rd, indexed);
-        }
-        if let Some((before, more)) = total {
-            self.registers.add_total(inst.rd, Total { before, more: Some(more) });
-        }
-    }
-
-    /// The total that an instruction adds to: what it was when the block began, and all that was added since, by this too.
-    fn total_of(&mut self, inst: &Inst) -> Option<(Value, Value)> {
-        if inst.op != Op::Add || inst.rd == Reg::ZERO {
-            return None;
-        }
-        let of = |reg| self.registers.total(reg);
-        let (total, other) =
-            of(inst.rs1).map(|total| (total, inst.rs2)).or(of(inst.rs2).map(|total| (total, inst.rs1)))?;
-        let added = self.get(other);
-        let more = total.more.map_or(added, |more| self.builder.ins().iadd(more, added));
-        Some((total.before, more))
-    }
-
-    /// What an instruction shifts left without losing a bit, and by how much.
-    fn shift_of(&mut self, inst: &Inst) -> Option<(Value, u32)> {
-        let by = inst.imm.cast_unsigned();
-        let whole = inst.op == Op::Slli && self.known.most(inst.rs1).leading_zeros() >= by;
-        let unknown = self.known.constant(inst.rs1).is_none();
-        (whole && unknown).then(|| (self.registers.get_wide(&mut self.builder, self.state, inst.rs1), by))
-    }
-
-    /// What an instruction adds up, if it is an index and something else.
-    fn index_of(&mut self, inst: &Inst) -> Option<Indexed> {
-        let IndexedBy { index, by, base, most, words } = IndexedBy::sum(inst, &self.known)?;
-        let (value, more) = match self.registers.shifted(index) {
-            Some((value, more)) => (value, more),
-            None => (self.registers.get_wide(&mut self.builder, self.state, index), 0),
-        };
-        let index = self.builder.ins().ishl_imm_u(value, i64::from(by + more));
-        let wide = self.registers.get_wide(&mut self.builder, self.state, base);
-        Some(Indexed { base: (self.get(base), wide), index, most, words })
     }
 
     /// What an instruction of such a format at `pc` computes.

@@ -2,20 +2,17 @@
 
 use std::mem::offset_of;
 
-use cranelift_codegen::entity::EntityRef;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
-use cranelift_codegen::ir::{self, AtomicRmwOp, InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, MemFlagsData, Value};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L1_BASE, L1_STRIDE, L2_BASE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::Emitter;
 use super::memory::Host;
-use super::registers::Indexed;
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::accesses::AmoSpan;
 use crate::jit::state::State;
 
 /// Atomics are aligned.
@@ -27,76 +24,15 @@ const _: () = assert!(!BEYOND_L1 < L2_BASE && (L1_BASE | (16 * L1_STRIDE - 1) | 
 
 impl Emitter<'_> {
     pub(super) fn amo(&mut self, inst: &Inst) {
-        let table = self.registers.indexed(inst.rs1).filter(|table| table.words);
-        // A task register lies elsewhere than its address says.
-        let may_be_register = self.any_device || self.known.may_be_device(inst.rs1);
-        let old = match table {
-            Some(table) if self.home() && !may_be_register => self.amo_in_table(inst, table),
-            _ => self.amo_anywhere(inst),
-        };
-        if let Some(old) = old {
+        if let Some(old) = self.amo_anywhere(inst) {
             self.set(inst.rd, old);
         }
     }
 
-    /// Carries an AMO out on a word of a table, all of which is on L1 most likely: in a loop that is found out once. Returns the old value,
-    /// if it is wanted.
-    fn amo_in_table(&mut self, inst: &Inst, table: Indexed) -> Option<Value> {
-        let value = self.get(inst.rs2);
-        let wanted = inst.rd != Reg::ZERO;
-        if let Some(table) = self.in_l1(&table) {
-            let old = self.plain_in_table(inst.op, table, value);
-            return wanted.then_some(old);
-        }
-        let beyond = self.beyond_table(inst, table);
-        let [slow, quick, joined] = [(); 3].map(|()| self.builder.create_block());
-        if wanted {
-            self.builder.append_block_param(joined, I32);
-        }
-        self.fork(beyond, slow, quick);
-        let first = self.builder.func.dfg.num_blocks();
-        self.fill(slow, |emitter| {
-            emitter.registers.forget_indexed(inst.rs1);
-            let old = emitter.amo_anywhere(inst).map(Into::into);
-            emitter.builder.ins().jump(joined, old.as_slice());
-        });
-        let added = first..self.builder.func.dfg.num_blocks();
-        added.map(ir::Block::new).chain([slow]).for_each(|block| self.builder.set_cold_block(block));
-        self.builder.switch_to_block(quick);
-        let old = self.plain_in_table(inst.op, table, value);
-        let result = wanted.then_some(old.into());
-        self.builder.ins().jump(joined, result.as_slice());
-        self.join(joined);
-        wanted.then(|| self.builder.block_params(joined)[0])
-    }
-
-    fn plain_in_table(&mut self, op: Op, table: Indexed, value: Value) -> Value {
-        let base = self.builder.ins().iadd(self.base, table.base.1);
-        let host = self.builder.ins().iadd(base, table.index);
-        self.plain(op, Host(host, 0), value)
-    }
-
-    /// Whether a table with an index of so many bytes at the most is not all in memory that a plain AMO may be on, or not of words.
-    pub(super) fn is_beyond_l1(&mut self, base: Value, most: u32) -> Value {
-        // What is no multiple of 4 is larger, rotated, than any that is on L1.
-        let quarter = self.builder.ins().rotr_imm_u(base, 2);
-        self.compare(IntCC::UnsignedGreaterThanOrEqual, quarter, (L2_BASE - most) / 4)
-    }
-
-    /// The same of a table that an instruction is on, or whether that is refused.
-    fn beyond_table(&mut self, inst: &Inst, table: Indexed) -> Value {
-        let beyond = self.is_beyond_l1(table.base.0, table.most);
-        let Some(span) = self.accesses.span(self.index).filter(|_| self.exact()) else { return beyond };
-        let low = self.moved_wide(table.base, inst.imm.wrapping_add(span.from));
-        let refused = self.beyond_bound(low, table.most + span.len);
-        self.builder.ins().bor(beyond, refused)
-    }
-
     /// Carries an AMO out. Returns the old value, if it is wanted.
     fn amo_anywhere(&mut self, inst: &Inst) -> Option<Value> {
-        let in_l1 = self.in_l1.contains(&self.index);
         // One test tells both. What an exact check refuses before it the interpreter looks at in order.
-        let with_place = self.home() && !in_l1 && !self.known.is_aligned(inst.rs1);
+        let with_place = self.home() && !self.known.is_aligned(inst.rs1);
         if !with_place {
             self.check_aligned(inst, Cause::StoreMisaligned);
         }
@@ -106,10 +42,6 @@ impl Emitter<'_> {
         let wanted = inst.rd != Reg::ZERO;
         if !self.home() {
             let old = self.locked(inst.op, host, value);
-            return wanted.then_some(old);
-        }
-        if in_l1 {
-            let old = self.plain(inst.op, host, value);
             return wanted.then_some(old);
         }
         let elsewhere = if with_place {
@@ -138,20 +70,6 @@ impl Emitter<'_> {
         self.builder.set_cold_block(locked);
         self.join(joined);
         wanted.then(|| self.builder.block_params(joined)[0])
-    }
-
-    /// Whether not all AMOs that the block's first instructions can tell about are on L1; `None` when there are none.
-    pub(super) fn amos_beyond_l1(&mut self) -> Option<Value> {
-        let spans = if self.home() { self.accesses.amos().to_vec() } else { Vec::new() };
-        let mut any = None;
-        for AmoSpan { reg, from, len, .. } in spans {
-            let base = self.get(reg);
-            let from = self.constant(from.cast_unsigned());
-            let low = self.builder.ins().iadd(base, from);
-            let beyond = self.compare(IntCC::UnsignedGreaterThanOrEqual, low, L2_BASE - len);
-            any = Some(any.map_or(beyond, |any| self.builder.ins().bor(any, beyond)));
-        }
-        any
     }
 
     /// An AMO on memory that no other thread works on.

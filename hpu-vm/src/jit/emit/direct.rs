@@ -79,7 +79,7 @@ impl Emitter<'_> {
 
     /// How far from the first byte of host memory an address is, given by its halves.
     fn place_in_host(&mut self, low: Value, high: Value) -> Value {
-        let host = self.joined(low, high);
+        let host = self.join_halves(low, high);
         let first = self.direct(I64, offset_of!(Direct, address));
         self.builder.ins().isub(host, first)
     }

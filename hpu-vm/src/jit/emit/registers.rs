@@ -28,27 +28,6 @@ struct Cached {
     dirty: bool,
 }
 
-/// An index into a table: it is at most `most`, and bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Indexed {
-    /// What it is added to, as 32 bits and extended with zeroes.
-    pub(super) base: (Value, Value),
-    /// It, in 64 bits.
-    pub(super) index: Value,
-    pub(super) most: u32,
-    /// It is a multiple of 4.
-    pub(super) words: bool,
-}
-
-/// A [total](crate::jit::totals).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Total {
-    /// What it was when the block began.
-    pub(super) before: Value,
-    /// What was added since.
-    pub(super) more: Option<Value>,
-}
-
 /// The registers.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
@@ -61,12 +40,6 @@ pub(super) struct Registers {
     hosts: Vec<(Place, Value)>,
     /// Where bytes of the packet are, as long as it stays there, within a block.
     pub(super) found: Vec<Found>,
-    /// Registers that hold sums with an index, within a block.
-    indexed: Vec<(Reg, Indexed)>,
-    /// Those that hold another value, in 64 bits, shifted left by so much.
-    shifted: Vec<(Reg, Value, u32)>,
-    /// Registers that hold totals, within a block.
-    totals: Vec<(Reg, Total)>,
     /// What the command registers hold.
     stored: Stored,
     /// Writes go to the state too.
@@ -82,9 +55,6 @@ impl Registers {
             cached: [Cached::default(); 32],
             hosts: Vec::new(),
             found: Vec::new(),
-            indexed: Vec::new(),
-            shifted: Vec::new(),
-            totals: Vec::new(),
             stored: Stored::default(),
             through: in_memory || observe,
         }
@@ -99,9 +69,6 @@ impl Registers {
         self.cached = [Cached::default(); 32];
         self.hosts.clear();
         self.found.clear();
-        self.indexed.clear();
-        self.shifted.clear();
-        self.totals.clear();
         self.stored = Stored::default();
     }
 
@@ -155,44 +122,6 @@ impl Registers {
 
     fn changed(&mut self, reg: Reg, cached: Cached) {
         self.cached[reg.index()] = cached;
-        self.forget_indexed(reg);
-        self.shifted.retain(|(other, ..)| *other != reg);
-        self.totals.retain(|(other, _)| *other != reg);
-    }
-
-    /// Notes that a register, which was just set, holds a sum with an index.
-    pub(super) fn add_indexed(&mut self, reg: Reg, indexed: Indexed) {
-        self.indexed.push((reg, indexed));
-    }
-
-    /// The sum with an index that a register holds.
-    pub(super) fn indexed(&self, reg: Reg) -> Option<Indexed> {
-        self.indexed.iter().find(|(other, _)| *other == reg).map(|(_, indexed)| *indexed)
-    }
-
-    /// Forgets that a register holds such a sum.
-    pub(super) fn forget_indexed(&mut self, reg: Reg) {
-        self.indexed.retain(|(other, _)| *other != reg);
-    }
-
-    /// Notes that a register, which was just set, holds `value` shifted left, and no bit of that is lost.
-    pub(super) fn add_shifted(&mut self, reg: Reg, value: Value, by: u32) {
-        self.shifted.push((reg, value, by));
-    }
-
-    /// What a register holds, shifted left by so much.
-    pub(super) fn shifted(&self, reg: Reg) -> Option<(Value, u32)> {
-        self.shifted.iter().find(|(other, ..)| *other == reg).map(|(_, value, by)| (*value, *by))
-    }
-
-    /// Notes that a register, which was just set or the block begins with, holds a total.
-    pub(super) fn add_total(&mut self, reg: Reg, total: Total) {
-        self.totals.push((reg, total));
-    }
-
-    /// The total that a register holds.
-    pub(super) fn total(&self, reg: Reg) -> Option<Total> {
-        self.totals.iter().find(|(other, _)| *other == reg).map(|(_, total)| *total)
     }
 
     /// Sets a register to a value extended with zeroes.

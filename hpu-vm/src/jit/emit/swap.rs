@@ -1,5 +1,6 @@
 //! Bytes put in reverse, which RV32IMAC alone has no instruction for: compilers write shifts, masks and ors.
 
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{DataFlowGraph, InstBuilder, InstructionData, Opcode, Value};
 
 use super::Emitter;
@@ -84,5 +85,27 @@ impl Emitter<'_> {
             Some(Bytes { of, .. }) => self.builder.ins().bswap(of),
             None => self.builder.ins().bor(a, b),
         }
+    }
+
+    /// A value of 32 bits, extended with zeroes: what it was cut from, if that is it.
+    pub(super) fn zero_extended(&mut self, value: Value) -> Value {
+        let dfg = &self.builder.func.dfg;
+        let made_by = |value| dfg.value_def(value).inst().map(|inst| dfg.insts[inst]);
+        let whole = made_by(value).and_then(|made| match made {
+            InstructionData::Unary { opcode: Opcode::Ireduce, arg } => Some(arg),
+            _ => None,
+        });
+        let is_extended = |&whole: &Value| {
+            let opcode = made_by(whole).map(|made| made.opcode());
+            matches!(opcode, Some(Opcode::Uextend | Opcode::Uload32 | Opcode::Uload16 | Opcode::Uload8))
+        };
+        whole.filter(is_extended).unwrap_or_else(|| self.builder.ins().uextend(I64, value))
+    }
+
+    /// The number of 64 bits with these halves.
+    pub(super) fn join_halves(&mut self, low: Value, high: Value) -> Value {
+        let [low, high] = [low, high].map(|half| self.zero_extended(half));
+        let high = self.builder.ins().ishl_imm_u(high, 32);
+        self.builder.ins().bor(low, high)
     }
 }

@@ -76,17 +76,6 @@ impl Vectors {
         self.variables.is_some()
     }
 
-    /// What is known at the current instruction.
-    pub(super) const fn setting(&self) -> Setting {
-        self.setting
-    }
-
-    /// Goes back to where `setting` was known.
-    pub(super) const fn go_back(&mut self, setting: Setting) {
-        self.setting = setting;
-        self.forget_firsts();
-    }
-
     /// Goes on in a block that not all that was emitted before leads to.
     pub(super) const fn forget_firsts(&mut self) {
         self.firsts = [None; 32];

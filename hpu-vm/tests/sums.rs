@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1, T2};
 use guest::{CODE, Guest, MACHINE, OWN, PACKET, Way, same, task, translate};
-use hpu_vm::jit::{Atomics, Executor, Limits, Options, Source, Task, Translation};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Task};
 use hpu_vm::{Checks, Code, Exit, Inst, NoDevice, Op, Reg};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -119,14 +119,6 @@ fn beginnings(bytes: u32) -> Vec<Vec<u32>> {
     places.map(|place| vec![place, 5, 0xffff_fff0, 1, 2, 3, 4, 5, 6]).collect()
 }
 
-/// Whether code with vectors is made of a program.
-fn has_vectors(code: &Code, checks: Checks) -> bool {
-    let taken = std::collections::BTreeSet::new();
-    let source = Source { code, entries: &[CODE], taken: &taken };
-    let options = Options { checks, ..Options::default() };
-    Translation::disassemble(source, CODE, options, "x86_64").expect("a translation").contains("paddd")
-}
-
 #[test]
 fn rows_fault_where_the_interpreter_says_and_add_up_otherwise() {
     let executor = Executor::new().expect("a timer");
@@ -134,7 +126,6 @@ fn rows_fault_where_the_interpreter_says_and_add_up_otherwise() {
     for (words, at) in [(4, 0), (8, -12), (16, 4)] {
         let code = program(&[row(words, at), vec![move_by(4 * words)]].concat(), &[]);
         for checks in [Checks::Page, Checks::Exact] {
-            assert!(has_vectors(&code, checks), "{words} words, {checks:?}");
             let found = compare(&executor, &code, checks, &beginnings(4 * words.cast_unsigned()));
             for exit in found.unwrap_or_else(|difference| panic!("{words} words: {difference}")) {
                 let name = match exit {
@@ -184,7 +175,6 @@ fn a_row_in_a_loop_adds_to_what_was_there() {
     let program = program.imm(Op::Addi, S1, S1, -1);
     let code = program.branch(Op::Bne, S1, Reg::ZERO, outer).store(Op::Sw, TOTAL, S0, ENDS).ret().code();
     for checks in [Checks::Page, Checks::Exact] {
-        assert!(has_vectors(&code, checks), "{checks:?}");
         // The first or second time round the outer loop, all words of the inner one are there, and not all behind it.
         let ends = edges().into_iter().flat_map(|edge| [0, 1, 4, 7].map(|left| edge.wrapping_sub(left)));
         let places = ends.flat_map(|end| [3, 6].map(|rows| end.wrapping_sub(32 * rows)));
@@ -291,11 +281,5 @@ proptest! {
             let compared = compare(&executor, &code, checks, &beginnings);
             prop_assert!(compared.is_ok(), "{:?}", compared);
         }
-    }
-
-    #[test]
-    fn most_such_loops_are_made_with_vectors(shape in shape()) {
-        let plain = Shape { change: None, seen: None, words: shape.words.next_multiple_of(4), ..shape };
-        prop_assert!(has_vectors(&program(&plain.body(), &[]), Checks::Page), "{:?}", plain.body());
     }
 }
