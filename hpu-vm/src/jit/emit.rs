@@ -42,30 +42,20 @@ use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{self, Accesses, Described, Firsts, Roots};
-use crate::jit::enter::{self, Begins, Exits};
+use crate::jit::convention::RETURNED;
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::part::Part;
+use crate::jit::pc_map::{FAULT_RETURN, HANDLER_RETURN, source_location};
 use crate::jit::plan::{Block, BlockId, Plan};
-use crate::jit::state::{Left, State};
+use crate::jit::prologue::Prologue;
+use crate::jit::side_exits::SideExits;
+use crate::jit::state::{ExitReason, State};
 use crate::jit::{totals, vectors};
 use crate::view::Checks;
 use choice::Choice;
 use registers::{Registers, Total};
 use vector::Vectors;
-
-/// Source location of the epilogue that faults leave through. Never an instruction's address, as those of
-/// [`location`] are.
-pub(crate) const FAULT_RETURN: u32 = 0xffff_fffe;
-
-/// Source location of the return from the handler.
-pub(crate) const RETURNED: u32 = 0xffff_fffa;
-
-/// Source location of code that belongs to the instruction at `pc`: its lowest bit says that the instruction is an
-/// atomic, whose faults are those of stores.
-const fn location(pc: u32, atomic: bool) -> u32 {
-    pc | atomic as u32
-}
 
 /// Blocks up to which registers are SSA values: beyond, finding the values' ways through the blocks takes longer than
 /// it saves.
@@ -107,12 +97,12 @@ pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 /// What came of a function.
 pub(crate) struct Made {
     pub(crate) function: ir::Function,
-    pub(crate) begins: Begins,
+    pub(crate) begins: Prologue,
     /// What is known where it is left for the interpreter, and where that part is which was made before.
-    pub(crate) exits: Exits,
+    pub(crate) exits: SideExits,
     /// Resume points, with those of that part.
     pub(crate) resumes: usize,
-    /// How many bytes of the packet the longest copy may have that the device is told of [later](super::direct); none if it makes none.
+    /// How many bytes of the packet the longest copy may have that the device is told of [later](super::host_copy); none if it makes none.
     pub(crate) copies: u32,
 }
 
@@ -203,9 +193,9 @@ struct Emitter<'a> {
     base: Value,
     /// What a0 holds at first, extended with zeroes.
     argument: Value,
-    begins: Begins,
+    begins: Prologue,
     /// What is known where code is left for the interpreter.
-    known_outside: Exits,
+    known_outside: SideExits,
     registers: Registers,
     vectors: Vectors,
     /// Instructions completed before this block, when they are counted.
@@ -281,9 +271,9 @@ impl<'a> Emitter<'a> {
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
         // The body begins here: what is before is the prologue.
-        builder.set_srcloc(SourceLoc::new(location(plan.blocks[0].start, false)));
+        builder.set_srcloc(SourceLoc::new(source_location(plan.blocks[0].start, false)));
         let &[state, argument] = builder.block_params(entry) else { unreachable!("two parameters") };
-        let base = builder.ins().load(I64, FIXED, state, offset(offset_of!(State, base)));
+        let base = builder.ins().load(I64, FIXED, state, offset(offset_of!(State, memory.base)));
         let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
         let dispatch = |builder: &mut FunctionBuilder<'_>| {
             let block = builder.create_block();
@@ -329,7 +319,7 @@ impl<'a> Emitter<'a> {
             state,
             base,
             argument,
-            begins: Begins::default(),
+            begins: Prologue::default(),
             known_outside,
             registers,
             vectors,
@@ -539,7 +529,7 @@ impl<'a> Emitter<'a> {
 
     /// Code emitted from here on belongs to the current instruction.
     fn locate(&mut self, atomic: bool) {
-        self.builder.set_srcloc(SourceLoc::new(location(self.pc, atomic)));
+        self.builder.set_srcloc(SourceLoc::new(source_location(self.pc, atomic)));
     }
 
     /// Epilogues, and what all ways there do.
@@ -547,14 +537,14 @@ impl<'a> Emitter<'a> {
         for fault in std::mem::take(&mut self.faults.blocks) {
             self.builder.switch_to_block(fault);
             let &[cause, pc, address] = self.builder.block_params(fault) else { unreachable!("it takes three") };
-            self.store_state(cause, offset_of!(State, cause));
-            self.store_state(pc, offset_of!(State, fault_pc));
-            self.store_state(address, offset_of!(State, fault_address));
-            self.leave(Left::Faulted);
+            self.store_state(cause, offset_of!(State, fault.cause));
+            self.store_state(pc, offset_of!(State, fault.pc));
+            self.store_state(address, offset_of!(State, fault.address));
+            self.leave(ExitReason::Faulted);
         }
         let [exits, waits] = [&mut self.exits, &mut self.waits].map(|junction| std::mem::take(&mut junction.blocks));
-        let exits = exits.into_iter().map(|exit| (exit, Left::Interpret));
-        for (exit, how) in exits.chain(waits.into_iter().map(|wait| (wait, Left::Waiting))) {
+        let exits = exits.into_iter().map(|exit| (exit, ExitReason::Interpret));
+        for (exit, how) in exits.chain(waits.into_iter().map(|wait| (wait, ExitReason::Waiting))) {
             self.builder.switch_to_block(exit);
             let number = self.builder.block_params(exit)[0];
             self.store_state(number, offset_of!(State, resume));
@@ -567,8 +557,8 @@ impl<'a> Emitter<'a> {
 
         // Not of the body: a thread in an epilogue must not be sent to another.
         self.builder.switch_to_block(self.returned);
-        self.builder.set_srcloc(SourceLoc::new(RETURNED));
-        let returned = self.builder.ins().iconst(I64, enter::RETURNED);
+        self.builder.set_srcloc(SourceLoc::new(HANDLER_RETURN));
+        let returned = self.builder.ins().iconst(I64, RETURNED);
         self.return_how(returned);
 
         self.builder.switch_to_block(self.fault_return);
@@ -592,7 +582,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Ends the block by leaving the function.
-    fn leave(&mut self, how: Left) {
+    fn leave(&mut self, how: ExitReason) {
         let code = self.builder.ins().iconst(I32, i64::from(how as u32));
         self.store_state(code, offset_of!(State, exit));
         self.builder.ins().jump(self.fault_return, &[]);

@@ -12,33 +12,37 @@
 //! * [`totals`]: sums of loops; [`rows`]: adjacent words that are added several at a time.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
-//! * [`translation`]: compilation; [`code_memory`], [`sites`]: executable memory and the map from code to instructions.
+//! * [`translation`]: compilation; [`code_memory`], [`pc_map`]: executable memory and the map from code to instructions.
 //! * [`cache`]: one translation shared by all users of the same code.
 //! * [`options`]: options of a translation.
-//! * [`slot`], [`bounds`]: an HPU's memory, its task's description, the exact bounds.
-//! * [`direct`]: copies to host memory without a call of the device.
-//! * [`state`], [`enter`], [`run`]: execution.
+//! * [`state`], [`bounds`], [`host_copy`]: data that translated code and the host share: a slot's state, the exact
+//!   bounds, and copies to host memory without a call of the device.
+//! * [`convention`]: the calling convention of translated code.
+//! * [`prologue`], [`side_exits`], [`entry`]: a handler's function: resets at its start, exits to the interpreter, entry.
+//! * Execution of tasks: [`run`].
 
 mod accesses;
 mod bounds;
 mod cache;
 mod code_memory;
 mod commands;
-mod direct;
+mod convention;
 mod emit;
-mod enter;
+mod entry;
 mod facts;
+mod host_copy;
 mod in_place;
 mod most;
 mod options;
 mod part;
+mod pc_map;
 mod plan;
 mod pointers;
 mod polls;
+mod prologue;
 mod rows;
 mod run;
-mod sites;
-mod slot;
+mod side_exits;
 mod state;
 mod tables;
 mod totals;
@@ -48,11 +52,10 @@ mod vectors;
 pub use cache::Translations;
 pub use code_memory::CodeMemoryError;
 pub use options::{Atomics, Options};
+pub(crate) use pc_map::Location;
 pub(crate) use plan::addresses_taken;
-pub use run::{Bound, Executor, Limits, Task};
-pub(crate) use sites::Site;
-pub use slot::{Slot, TaskBlock};
-pub(crate) use state::{Left, State};
+pub use run::{BoundSlot, Executor, Limits, Slot, Task, TaskDescriptor};
+pub(crate) use state::{ExitReason, State};
 pub use translation::{Size, Source, TranslateError, Translation};
 
 pub use crate::trap::TrapError;

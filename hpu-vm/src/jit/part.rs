@@ -1,7 +1,8 @@
 //! A handler in one function, or in two: what it seldom does is [aside](super::plan::Plan::sides).
 
-use super::enter::{Begins, Exits};
 use super::plan::{BlockId, Side};
+use super::prologue::Prologue;
+use super::side_exits::SideExits;
 
 /// What a function has of a plan.
 #[derive(Clone, Copy)]
@@ -37,9 +38,9 @@ impl<'p> Part<'p> {
 /// What the function for the rest has to know of that for what is aside.
 pub(crate) struct Aside {
     /// What it sees to: the other does, or what goes there.
-    pub(crate) begins: Begins,
+    pub(crate) begins: Prologue,
     /// Its exits have the first numbers.
-    pub(crate) exits: Exits,
+    pub(crate) exits: SideExits,
     /// How many resume points it has, which have the first numbers too.
     pub(crate) resumes: usize,
 }

@@ -13,14 +13,14 @@ use spin_abi::map::PAGE;
 
 use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit::{self, Input, Made};
-use super::enter::{Entry, Placed};
+use super::entry::{ColdLayout, Entry, EntryLayout};
 use super::facts::{Facts, Regs};
 use super::in_place;
 use super::options::Options;
 use super::part::{Aside, Part};
+use super::pc_map::{self, PcMap};
 use super::plan::{BlockId, Plan, Side};
 use super::polls;
-use super::sites::{self, Sites};
 use crate::code::{Code, CodeSegment};
 use crate::inst::Reg;
 
@@ -94,7 +94,7 @@ impl Translation {
     pub fn new(source: Source<'_>, options: Options) -> Result<Self, TranslateError> {
         let mut compiler = Compiler::new(host()?);
         let mut code = Vec::new();
-        let mut sites = Sites::new();
+        let mut map = PcMap::new();
         let (mut size, mut needs_registers) = (Size::default(), options.observe);
         let mut places = Vec::new();
         let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
@@ -102,12 +102,12 @@ impl Translation {
             let planned = Planned::new(source, entry, options)?;
             size.instructions += planned.plan.instructions;
             needs_registers |= emit::in_memory(&planned.plan, options);
-            places.push((entry, compiler.append(source, &planned, options, &mut code, &mut sites)?));
+            places.push((entry, compiler.append(source, &planned, options, &mut code, &mut map)?));
         }
         size.bytes = code.len();
-        let waits = sites.wait();
-        let memory = CodeMemory::new(&code, sites)?;
-        let entries = places.into_iter().map(|(entry, placed)| (entry, Entry::new(&memory, placed))).collect();
+        let waits = map.has_waits();
+        let memory = CodeMemory::new(&code, map)?;
+        let entries = places.into_iter().map(|(entry, layout)| (entry, Entry::new(&memory, layout))).collect();
         Ok(Self { _memory: memory, entries, options, size, needs_registers, waits, copies: compiler.copies })
     }
 
@@ -125,7 +125,7 @@ impl Translation {
         let mut compiler = Compiler::new(&*isa);
         compiler.words = true;
         let planned = Planned::new(source, entry, options)?;
-        compiler.append(source, &planned, options, &mut Vec::new(), &mut Sites::new())?;
+        compiler.append(source, &planned, options, &mut Vec::new(), &mut PcMap::new())?;
         Ok(compiler.said)
     }
 
@@ -142,7 +142,7 @@ impl Translation {
         self.waits
     }
 
-    /// Whether there may be copies that the device is told of [later](super::direct).
+    /// Whether there may be copies that the device is told of [later](super::host_copy).
     #[inline]
     pub(crate) const fn copies(&self) -> bool {
         self.copies
@@ -239,7 +239,7 @@ impl<'i> Compiler<'i> {
     /// Whether the function that was compiled last can be stopped.
     fn has_fault_return(&self) -> bool {
         let compiled = self.context.compiled_code();
-        compiled.is_some_and(|compiled| sites::has_fault_return(spans(compiled)))
+        compiled.is_some_and(|compiled| pc_map::has_fault_return(spans(compiled)))
     }
 
     fn compile_once(
@@ -296,22 +296,22 @@ impl<'i> Compiler<'i> {
         planned: &Planned,
         options: Options,
         code: &mut Vec<u8>,
-        sites: &mut Sites,
-    ) -> Result<Placed, TranslateError> {
+        map: &mut PcMap,
+    ) -> Result<EntryLayout, TranslateError> {
         let Planned { plan, loops, .. } = planned;
         let sides = if emit::splits(plan, options) { plan.sides() } else { None };
         // What would take too much code in two may not in one.
-        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, sites));
+        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, map));
         let placed = match split {
             Some(placed) => placed,
             None => {
                 let Made { begins, exits, copies, .. } = self.compile(source.code, planned, options, Part::Whole)?;
-                let offset = self.place(planned.entry, code, sites)?;
-                Placed { offset, begins, exits, aside: None, in_place: planned.bytes_read(copies) }
+                let offset = self.place(planned.entry, code, map)?;
+                EntryLayout { offset, prologue: begins, exits, cold: None, in_place: planned.bytes_read(copies) }
             }
         };
         let blocks = loops.iter().cloned().flatten().map(|id| &plan.blocks[id]);
-        sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
+        map.push_wait_blocks(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
         Ok(placed)
     }
 
@@ -323,30 +323,30 @@ impl<'i> Compiler<'i> {
         sides: &[Side],
         options: Options,
         code: &mut Vec<u8>,
-        sites: &mut Sites,
-    ) -> Option<Placed> {
-        let (len, marked) = (code.len(), sites.mark());
+        map: &mut PcMap,
+    ) -> Option<EntryLayout> {
+        let (len, marked) = (code.len(), map.size());
         let mut made = || {
             let Made { begins, exits, resumes, copies, .. } =
                 self.compile(source.code, planned, options, Part::Aside(sides))?;
-            let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
+            let (there, count) = (self.place(planned.entry, code, map)?, exits.len());
             let known = Aside { begins, exits, resumes };
             let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
-            let offset = self.place(planned.entry, code, sites)?;
-            let aside = Some((there, known.begins, count));
+            let offset = self.place(planned.entry, code, map)?;
+            let cold = Some(ColdLayout { offset: there, prologue: known.begins, exits: count });
             let in_place = planned.bytes_read(copies.max(made.copies));
-            Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside, in_place })
+            Ok::<_, TranslateError>(EntryLayout { offset, prologue: made.begins, exits: made.exits, cold, in_place })
         };
         let placed = made().ok();
         if placed.is_none() {
             code.truncate(len);
-            sites.go_back(marked);
+            map.truncate(marked);
         }
         placed
     }
 
     /// Adds what was compiled last to `code`. Returns where it is.
-    fn place(&mut self, entry: u32, code: &mut Vec<u8>, sites: &mut Sites) -> Result<usize, TranslateError> {
+    fn place(&mut self, entry: u32, code: &mut Vec<u8>, map: &mut PcMap) -> Result<usize, TranslateError> {
         let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
         code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
         let at = code.len();
@@ -357,7 +357,7 @@ impl<'i> Compiler<'i> {
         let bytes = compiled.code_buffer();
         let fits = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
         let (start, len) = (fits(at)?, fits(bytes.len())?);
-        sites.push(start, len, spans(compiled)).ok_or_else(|| refused("it has no fault return"))?;
+        map.push_function(start, len, spans(compiled)).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);
         self.said.extend(compiled.vcode.as_deref());
         Ok(at)
@@ -452,7 +452,7 @@ mod tests {
         let source = Source { code: &code, entries: &[base], taken: &taken };
         let translation = Translation::new(source, Options { checks: Checks::Page, ..Options::default() });
         let translation = translation.expect("it is fine");
-        assert!(translation.entry(base).is_some_and(|entry| !entry.aside().is_null()));
+        assert!(translation.entry(base).is_some_and(|entry| !entry.cold_code().is_null()));
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
         let code = Code::at(base, &words.map(u16::to_le_bytes).concat());
         let source = Source { code: &code, entries: &[base], taken: &taken };
         let translation = Translation::new(source, Options::default()).expect("it is fine");
-        let address = |offset| translation._memory.address(offset).addr();
+        let address = |offset| translation._memory.function(offset) as usize;
         let sites = (0..translation.size().bytes).filter_map(|offset| lookup(address(offset)));
         let found: BTreeSet<_> = sites.filter(|site| site.body).map(|site| (site.pc - base, site.waits)).collect();
         assert!(found.contains(&(0, true)) && found.contains(&(6, false)), "{found:?}");

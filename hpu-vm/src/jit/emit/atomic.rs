@@ -249,7 +249,7 @@ impl Emitter<'_> {
         if let Some(address) = constant
             && let Some(host) = self.task_register(address, 4)
         {
-            let task = self.load_fixed(I32, offset_of!(State, task_base));
+            let task = self.load_fixed(I32, offset_of!(State, memory.task_base));
             let at = self.constant(address.wrapping_sub(DRIVER_BASE + TASK_FIRST));
             return (self.builder.ins().iadd(task, at), host);
         }
@@ -267,7 +267,7 @@ impl Emitter<'_> {
         let at = self.builder.ins().iadd(guest, first);
         let end = self.constant(TASK_END - TASK_FIRST - 3);
         let register = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, end);
-        let task = self.load_fixed(I32, offset_of!(State, task_base));
+        let task = self.load_fixed(I32, offset_of!(State, memory.task_base));
         let there = self.builder.ins().iadd(task, at);
         let guest = self.builder.ins().select(register, there, guest);
         let address = self.builder.ins().uextend(I64, guest);
@@ -278,9 +278,9 @@ impl Emitter<'_> {
     fn without_alias(&mut self, guest: Value) -> Value {
         let alias = self.constant(L1_ALIAS.wrapping_neg());
         let at = self.builder.ins().iadd(guest, alias);
-        let size = self.load_fixed(I32, offset_of!(State, l1_size));
+        let size = self.load_fixed(I32, offset_of!(State, memory.l1_size));
         let aliased = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, size);
-        let l1 = self.load_fixed(I32, offset_of!(State, l1_base));
+        let l1 = self.load_fixed(I32, offset_of!(State, memory.l1_base));
         let there = self.builder.ins().iadd(l1, at);
         self.builder.ins().select(aliased, there, guest)
     }

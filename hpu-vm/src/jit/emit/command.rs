@@ -13,13 +13,14 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, Value};
 use spin_abi::map::RETURN_ADDRESS;
 use spin_abi::regs::{COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
-use super::{Emitter, RETURNED};
+use super::Emitter;
 use crate::inst::{Format, Inst, Op};
 use crate::jit::commands::{self, Parts, WORDS, issues, may_read, register};
-use crate::jit::enter;
+use crate::jit::convention::LAST_SEND;
 use crate::jit::facts::Known;
+use crate::jit::pc_map::HANDLER_RETURN;
 use crate::jit::plan::{Block, BlockId, End, Target};
-use crate::jit::state::Calls;
+use crate::jit::state::HostCalls;
 
 /// What was stored to the command registers since the block began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,18 +42,20 @@ impl Stored {
         }
     }
 
-    /// The words of what is issued now, if they are all, and the field of [`Calls`] that takes them.
+    /// The words of what is issued now, if they are all, and the field of [`HostCalls`] that takes them.
     fn command(&self) -> Option<(usize, Vec<Value>)> {
         let [Some(first), Some(second), Some(third), Some(fourth), Some(fifth)] = self.words else { return None };
         let all = vec![first, second, third, fourth, fifth];
         match (self.info?, self.known) {
             // A raw send of NIC memory: neither destination nor queue pair, nor an address of the host.
-            (INFO_SEND, [Some(0), Some(0), _, Some(0), _]) => Some((offset_of!(Calls, send_plain), vec![third, fifth])),
-            (INFO_SEND, _) => Some((offset_of!(Calls, send), all)),
-            (INFO_DMA, [.., Some(direction)]) if direction & 1 == 1 => {
-                Some((offset_of!(Calls, dma_to_host), vec![first, second, third, fourth]))
+            (INFO_SEND, [Some(0), Some(0), _, Some(0), _]) => {
+                Some((offset_of!(HostCalls, send_plain), vec![third, fifth]))
             }
-            (INFO_DMA, _) => Some((offset_of!(Calls, dma), all)),
+            (INFO_SEND, _) => Some((offset_of!(HostCalls, send), all)),
+            (INFO_DMA, [.., Some(direction)]) if direction & 1 == 1 => {
+                Some((offset_of!(HostCalls, dma_to_host), vec![first, second, third, fourth]))
+            }
+            (INFO_DMA, _) => Some((offset_of!(HostCalls, dma), all)),
             _ => None,
         }
     }
@@ -150,13 +153,13 @@ impl Emitter<'_> {
         let [address, length] = [address, length].map(|word| self.zero_extended(word));
         let above = self.builder.ins().ishl_imm_u(length, 32);
         let what = self.builder.ins().bor(above, address);
-        let how = self.builder.ins().iconst(I64, enter::SENDS | i64::from(pc));
+        let how = self.builder.ins().iconst(I64, LAST_SEND | i64::from(pc));
         let results = &mut self.builder.func.signature.returns;
         if results.len() < 2 {
             results.push(AbiParam::new(I64));
         }
         // Not of the body, as where functions return.
-        self.builder.set_srcloc(SourceLoc::new(RETURNED));
+        self.builder.set_srcloc(SourceLoc::new(HANDLER_RETURN));
         self.builder.ins().return_(&[how, what]);
     }
 
@@ -165,11 +168,11 @@ impl Emitter<'_> {
         let stored = self.registers.stored();
         let length = stored.known[3];
         let result = match stored.command() {
-            Some((field, words)) if field == offset_of!(Calls, dma_to_host) && self.is_untold(inst) => {
+            Some((field, words)) if field == offset_of!(HostCalls, dma_to_host) && self.is_untold(inst) => {
                 self.copy_to_host(&words, length);
                 return self.constant(0);
             }
-            Some((field, words)) if field == offset_of!(Calls, send_plain) && self.sends_last(inst) => {
+            Some((field, words)) if field == offset_of!(HostCalls, send_plain) && self.sends_last(inst) => {
                 let &[address, length] = &*words else { unreachable!("address and length") };
                 self.begins.command |= !self.hides_commands;
                 self.last_send = Some(LastSend { pc: self.pc, address, length });
@@ -177,7 +180,7 @@ impl Emitter<'_> {
             }
             Some((field, words)) => self.device_call(field, &words),
             None if self.hides_commands => unreachable!("such a block has all words of each command"),
-            None => self.device_call(offset_of!(Calls, issue), &[]),
+            None => self.device_call(offset_of!(HostCalls, issue), &[]),
         };
         self.builder.ins().ireduce(I32, result)
     }

@@ -36,7 +36,7 @@ impl Emitter<'_> {
         let Some(retired) = self.retired else { return };
         let before = self.builder.use_var(retired);
         let after = self.builder.ins().iadd_imm_s(before, self.block_len.cast_signed() as i64);
-        let limit = self.load_state(I64, offset_of!(State, limit));
+        let limit = self.load_state(I64, offset_of!(State, limits.retired));
         let over = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, after, limit);
         let live = self.live[self.index];
         self.unlikely(over, |emitter| emitter.interpret(pc, live));

@@ -16,10 +16,10 @@ use crate::device::CommandRegisters;
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
-use crate::jit::enter::Begins;
+use crate::jit::convention::PENDING;
 use crate::jit::facts::{Known, Regs};
-use crate::jit::run::PENDING;
-use crate::jit::state::{Calls, Left, State, Wanted};
+use crate::jit::prologue::Prologue;
+use crate::jit::state::{ExitReason, HostCalls, Request, State};
 use crate::vector::VLEN_BYTES;
 use crate::vector::vtype::VILL;
 
@@ -39,7 +39,7 @@ impl Emitter<'_> {
     /// The value that `inst` loads from the device at `address`, extended as the instruction does.
     pub(super) fn device_load(&mut self, inst: &Inst, address: Value) -> Value {
         let width = self.constant(size(inst).unwrap_or(4));
-        let result = self.device_call(offset_of!(Calls, load), &[address, width]);
+        let result = self.device_call(offset_of!(HostCalls, load), &[address, width]);
         let value = self.builder.ins().ireduce(I32, result);
         let bits = match inst.op {
             Op::Lb => 24,
@@ -55,10 +55,10 @@ impl Emitter<'_> {
         let width = self.constant(size(inst).unwrap_or(4));
         let arguments = [address, width, value];
         if !may_wait {
-            self.device_call(offset_of!(Calls, store), &arguments);
+            self.device_call(offset_of!(HostCalls, store), &arguments);
             return;
         }
-        let (result, left) = self.device_result(offset_of!(Calls, store), &arguments);
+        let (result, left) = self.device_result(offset_of!(HostCalls, store), &arguments);
         let (pc, live) = (self.pc, self.live[self.index]);
         self.unlikely(left, |emitter| {
             let over = emitter.builder.ins().icmp_imm_s(IntCC::NotEqual, result, PENDING);
@@ -72,7 +72,7 @@ impl Emitter<'_> {
         self.save(Regs(0xff << 10));
         let pc = self.constant(self.pc);
         self.store_state(pc, offset_of!(State, hart.pc));
-        self.device_call(offset_of!(Calls, ecall), &[]);
+        self.device_call(offset_of!(HostCalls, ecall), &[]);
         for reg in [Reg::A0, Reg::A1] {
             self.registers.reload(&mut self.builder, self.state, reg);
         }
@@ -102,7 +102,7 @@ impl Emitter<'_> {
         self.compare(IntCC::UnsignedLessThan, at, size)
     }
 
-    /// Calls the function at `field` of [`Calls`], and leaves if it says so.
+    /// Calls the function at `field` of [`HostCalls`], and leaves if it says so.
     pub(super) fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
         let (result, left) = self.device_result(field, arguments);
         self.unlikely(left, |emitter| emitter.end_here(result));
@@ -110,15 +110,15 @@ impl Emitter<'_> {
     }
 
     /// Ends the block: the host has ended the task, and does not know where. It said so by the state's address in a
-    /// [way](crate::jit::run::ended): most handlers have a command last, and need not keep that beyond it.
+    /// [way](crate::jit::convention::task_ended): most handlers have a command last, and need not keep that beyond it.
     fn end_here(&mut self, result: Value) {
         let ended = self.ended.way(&mut self.builder);
         let (state, pc) = (self.builder.ins().bnot(result), self.constant(self.pc));
-        self.builder.ins().store(TRUSTED, pc, state, offset(offset_of!(State, fault_pc)));
+        self.builder.ins().store(TRUSTED, pc, state, offset(offset_of!(State, fault.pc)));
         self.builder.ins().jump(ended, &[]);
     }
 
-    /// The result of the function at `field` of [`Calls`], and whether it says to leave.
+    /// The result of the function at `field` of [`HostCalls`], and whether it says to leave.
     fn device_result(&mut self, field: usize, arguments: &[Value]) -> (Value, Value) {
         self.begins.command |= !self.hides_commands;
         self.retreat = None;
@@ -133,7 +133,7 @@ impl Emitter<'_> {
         (result, left)
     }
 
-    /// Calls the function at `field` of [`Calls`] with the state and `arguments`, which are 32 bits wide.
+    /// Calls the function at `field` of [`HostCalls`] with the state and `arguments`, which are 32 bits wide.
     pub(super) fn call_host(&mut self, field: usize, arguments: &[Value]) -> Value {
         let signature = *self.signatures[arguments.len()].get_or_insert_with(|| {
             let mut signature = Signature::new(self.builder.func.signature.call_conv);
@@ -143,7 +143,7 @@ impl Emitter<'_> {
             self.builder.import_signature(signature)
         });
         // Not taken out of loops: there most calls are rare.
-        let function = self.load_state(I64, offset_of!(State, calls) + field);
+        let function = self.load_state(I64, offset_of!(State, host.calls) + field);
         let mut all = vec![self.state];
         all.extend_from_slice(arguments);
         let call = self.builder.ins().call_indirect(signature, function, &all);
@@ -158,7 +158,7 @@ impl Emitter<'_> {
         self.resumes.push(Resume { here, live, known: self.known.clone() });
         // A plan has fewer instructions than a u32 has numbers.
         let number = u32::try_from(self.first_resume + self.resumes.len()).unwrap_or(u32::MAX);
-        let wanted = self.load_state(I32, offset_of!(State, wanted) + Wanted::YIELD_AT);
+        let wanted = self.load_state(I32, offset_of!(State, request) + Request::PARK_OFFSET);
         self.unlikely(wanted, |emitter| {
             let pc = emitter.constant(emitter.pc);
             emitter.store_state(pc, offset_of!(State, hart.pc));
@@ -167,7 +167,7 @@ impl Emitter<'_> {
             emitter.save_all_vectors();
             let number = emitter.constant(number);
             emitter.store_state(number, offset_of!(State, resume));
-            emitter.leave(Left::Parked);
+            emitter.leave(ExitReason::Parked);
         });
         self.publish(Regs::ALL);
         self.builder.ins().jump(here, &[]);
@@ -245,7 +245,7 @@ impl Emitter<'_> {
     }
 
     /// What else of a hart is as when it begins.
-    pub(super) fn begin_state(&mut self, begins: Begins) {
+    pub(super) fn begin_state(&mut self, begins: Prologue) {
         if begins.command {
             let zero = self.zeroes();
             for at in (0..size_of::<CommandRegisters>()).step_by(VLEN_BYTES as usize) {
@@ -276,8 +276,8 @@ impl Emitter<'_> {
             let value = match reg {
                 Reg::A0 => self.argument,
                 // Many handlers use neither, and only ways out that are seldom taken ask for them.
-                Reg::SP => self.load_given(offset_of!(State, sp)),
-                Reg::TP => self.load_given(offset_of!(State, tp)),
+                Reg::SP => self.load_given(offset_of!(State, initial.sp)),
+                Reg::TP => self.load_given(offset_of!(State, initial.tp)),
                 Reg::RA => self.builder.ins().iconst(I64, i64::from(RETURN_ADDRESS)),
                 Reg::GP => self.builder.ins().iconst(I64, i64::from(self.code.global_pointer())),
                 _ => self.builder.ins().iconst(I64, 0),

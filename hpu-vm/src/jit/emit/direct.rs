@@ -1,4 +1,4 @@
-//! Copies to host memory without a call of the device: see [`direct`](crate::jit::direct).
+//! Copies to host memory without a call of the device: see [`host_copy`](crate::jit::host_copy).
 
 use std::mem::offset_of;
 
@@ -9,8 +9,8 @@ use spin_abi::map::PACKET_WINDOW;
 
 use super::{Emitter, GUEST, offset};
 use crate::inst::{Inst, Reg};
-use crate::jit::direct::{ALIGNMENT, Direct, LENGTHS};
-use crate::jit::state::{Calls, State};
+use crate::jit::host_copy::{ALIGNMENT, HostCopy, LENGTHS};
+use crate::jit::state::{HostCalls, State};
 
 /// The pieces of a copy: their type, and where each begins. The last one may begin in the one before.
 fn pieces(len: u32) -> (Type, impl Iterator<Item = u32> + Clone) {
@@ -31,7 +31,7 @@ impl Emitter<'_> {
         !is_wanted && !is_watched
     }
 
-    /// Issues a copy of which `words` are what [`Calls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
+    /// Issues a copy of which `words` are what [`HostCalls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
     /// in their order, as who reads host memory relies on, a short one is made here.
     pub(super) fn copy_to_host(&mut self, words: &[Value], len: Option<u32>) {
         // Also of none: that is a copy.
@@ -39,7 +39,7 @@ impl Emitter<'_> {
         match len.filter(|len| self.stores_in_order && LENGTHS.contains(len)) {
             Some(len) => self.copy_here(words, len),
             None => {
-                self.device_call(offset_of!(Calls, copy_to_host), words);
+                self.device_call(offset_of!(HostCalls, copy_to_host), words);
             }
         }
     }
@@ -52,7 +52,7 @@ impl Emitter<'_> {
         let at = self.place_in_host(low, high);
         // What is not aligned is far beyond all places.
         let place = self.builder.ins().rotr_imm_u(at, i64::from(ALIGNMENT.trailing_zeros()));
-        let places = self.direct(I64, offset_of!(Direct, places));
+        let places = self.direct(I64, offset_of!(HostCopy, places));
         let beyond = self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, place, places);
         self.go_if(beyond, otherwise);
         let inside = self.is_in_packet(nic, len);
@@ -61,7 +61,7 @@ impl Emitter<'_> {
 
         let (nic, base) = (self.zero_extended(nic), self.packet_base());
         let from = self.builder.ins().iadd(base, nic);
-        let to = self.direct(I64, offset_of!(Direct, host));
+        let to = self.direct(I64, offset_of!(HostCopy, host));
         let to = self.builder.ins().iadd(to, at);
         self.copy_pieces(from, to, len);
         self.count_copy(len);
@@ -70,7 +70,7 @@ impl Emitter<'_> {
         self.builder.seal_block(otherwise);
         self.builder.switch_to_block(otherwise);
         let cached = self.registers.clone();
-        self.device_call(offset_of!(Calls, copy_to_host), words);
+        self.device_call(offset_of!(HostCalls, copy_to_host), words);
         self.registers = cached;
         self.registers.found.clear();
         self.builder.ins().jump(done, &[]);
@@ -80,13 +80,13 @@ impl Emitter<'_> {
     /// How far from the first byte of host memory an address is, given by its halves.
     fn place_in_host(&mut self, low: Value, high: Value) -> Value {
         let host = self.joined(low, high);
-        let first = self.direct(I64, offset_of!(Direct, address));
+        let first = self.direct(I64, offset_of!(HostCopy, address));
         self.builder.ins().isub(host, first)
     }
 
     fn count_copy(&mut self, len: u32) {
-        for (field, more) in [(offset_of!(Direct, copies), 1), (offset_of!(Direct, bytes), len)] {
-            let at = offset_of!(State, direct) + field;
+        for (field, more) in [(offset_of!(HostCopy, copies), 1), (offset_of!(HostCopy, bytes), len)] {
+            let at = offset_of!(State, host_copy) + field;
             let sum = self.load_state(I64, at);
             let sum = self.builder.ins().iadd_imm_u(sum, i64::from(more));
             self.store_state(sum, at);
@@ -105,9 +105,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// A field of [`Direct`] that stays as it is as long as a task runs.
+    /// A field of [`HostCopy`] that stays as it is as long as a task runs.
     fn direct(&mut self, kind: Type, field: usize) -> Value {
-        self.load_fixed(kind, offset_of!(State, direct) + field)
+        self.load_fixed(kind, offset_of!(State, host_copy) + field)
     }
 
     /// Goes to a block when `condition` holds, and on else.
@@ -121,7 +121,7 @@ impl Emitter<'_> {
 #[cfg(test)]
 mod tests {
     use super::pieces;
-    use crate::jit::direct::LENGTHS;
+    use crate::jit::host_copy::LENGTHS;
 
     #[test]
     fn pieces_are_all_of_a_copy_and_nothing_else() {

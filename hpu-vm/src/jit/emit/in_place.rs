@@ -79,7 +79,7 @@ impl Emitter<'_> {
     /// Whether a word at `distance` from what a register holds is of the packet in L1.
     fn is_word_of_packet(&mut self, reg: Reg, distance: i32) -> Value {
         let address = self.registers.get_wide(&mut self.builder, self.state, reg);
-        let packet = self.load_fixed(I64, offset_of!(State, packet));
+        let packet = self.load_fixed(I64, offset_of!(State, packet.negated_address));
         // What would wrap around is far beyond the packet.
         let place = self.builder.ins().iadd(address, packet);
         let place = self.builder.ins().iadd_imm_s(place, i64::from(distance));
@@ -111,7 +111,7 @@ impl Emitter<'_> {
 
     /// The same of as many as a value says, of which are fewer than 2^63.
     pub(super) fn are_in_packet(&mut self, first: Value, len: Value) -> Value {
-        let packet = self.load_fixed(I64, offset_of!(State, packet));
+        let packet = self.load_fixed(I64, offset_of!(State, packet.negated_address));
         let packet = self.builder.ins().ireduce(I32, packet);
         let place = self.builder.ins().iadd(first, packet);
         let place = self.builder.ins().uextend(I64, place);
@@ -127,6 +127,6 @@ impl Emitter<'_> {
 
     /// A field of what is shown, which changes when the packet is copied to its window.
     fn shown(&mut self, field: usize) -> Value {
-        self.load_state(I64, offset_of!(State, shown) + field)
+        self.load_state(I64, offset_of!(State, packet.source) + field)
     }
 }

@@ -21,7 +21,7 @@ use crate::jit::commands;
 use crate::jit::plan::Block;
 use crate::jit::state::State;
 
-/// From a task's arguments to its registers, in the [block](crate::jit::TaskBlock) that describes it.
+/// From a task's arguments to its registers, in the [block](crate::jit::TaskDescriptor) that describes it.
 pub(super) const TASK_POINTER: i32 = HANDLER_ARGS as i32 - TASK_BLOCK as i32;
 
 /// How far an immediate reaches.
@@ -151,7 +151,7 @@ impl Emitter<'_> {
         if at > TASK_END - TASK_FIRST - width {
             return None;
         }
-        let task = self.load_fixed(I32, offset_of!(State, task_base));
+        let task = self.load_fixed(I32, offset_of!(State, memory.task_base));
         let task = self.builder.ins().uextend(I64, task);
         Some(Host(self.builder.ins().iadd(self.base, task), offset(at as usize)))
     }
@@ -238,7 +238,7 @@ impl Emitter<'_> {
 
     /// Whether not all of `len` bytes at `low`, which is extended with zeroes, are in one range, see [`crate::jit::bounds`].
     pub(super) fn beyond_bound(&mut self, low: Value, len: u32) -> Value {
-        let bounds = self.load_fixed(I64, offset_of!(State, bounds));
+        let bounds = self.load_fixed(I64, offset_of!(State, memory.bounds));
         let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
         let entry = self.builder.ins().ishl_imm_u(page, 2);
         let entry = self.builder.ins().iadd(bounds, entry);

@@ -9,9 +9,10 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Value};
 use cranelift_frontend::Switch;
 
-use super::{Emitter, RETURNED};
+use super::Emitter;
 use crate::jit::facts::Regs;
 use crate::jit::part::Part;
+use crate::jit::pc_map::HANDLER_RETURN;
 use crate::jit::plan::BlockId;
 use crate::jit::state::State;
 
@@ -64,7 +65,7 @@ impl Emitter<'_> {
         self.builder.switch_to_block(way);
         self.builder.set_srcloc(SourceLoc::default());
         let number = self.builder.block_params(way)[0];
-        self.begin_state(aside.begins.but(self.begins));
+        self.begin_state(aside.begins.without(self.begins));
         self.unless_stopped();
         self.call_aside(number);
     }
@@ -85,11 +86,11 @@ impl Emitter<'_> {
         signature.returns.truncate(1);
         let signature = self.builder.import_signature(signature);
         let number = self.builder.ins().uextend(I64, number);
-        let function = self.load_state(I64, offset_of!(State, aside));
+        let function = self.load_state(I64, offset_of!(State, cold_code));
         let call = self.builder.ins().call_indirect(signature, function, &[self.state, number]);
         let result = self.builder.inst_results(call)[0];
         // No task is here any more that could be sent to where faults leave.
-        self.builder.set_srcloc(SourceLoc::new(RETURNED));
+        self.builder.set_srcloc(SourceLoc::new(HANDLER_RETURN));
         self.return_how(result);
         self.builder.set_srcloc(SourceLoc::default());
     }

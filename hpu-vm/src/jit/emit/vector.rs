@@ -23,7 +23,7 @@ use super::{Emitter, TRUSTED, offset};
 use crate::inst::{Inst, Reg};
 use crate::jit::facts::{Facts, Regs, reads};
 use crate::jit::plan::{BlockId, Plan};
-use crate::jit::state::{Calls, State};
+use crate::jit::state::{HostCalls, State};
 use crate::jit::vectors::{self, Setting, VRegs};
 use crate::vector::{Configure, Length, VLEN_BYTES, VReg, VectorInst, Width};
 
@@ -154,7 +154,7 @@ impl Emitter<'_> {
         let (pc, bits) = (self.constant(self.pc), self.constant(inst.imm.cast_unsigned()));
         self.store_state(pc, offset_of!(State, hart.pc));
         self.publish_count();
-        let result = self.call_host(offset_of!(Calls, vector), &[bits]);
+        let result = self.call_host(offset_of!(HostCalls, vector), &[bits]);
         let ended = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
         let (go_on, aside) = (self.builder.create_block(), self.ended.way(&mut self.builder));
         self.builder.ins().brif(ended, aside, &[], go_on, &[]);

@@ -1,5 +1,5 @@
 //! Memory and registers of an HPU slot.
-#![allow(unsafe_code, reason = "writes the task's description where it is mapped")]
+#![allow(unsafe_code, reason = "writes task descriptors to guest memory")]
 
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,23 +7,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use super::bounds::{Bounds, Range};
-use super::code_memory::lookup;
-use super::state::State;
 use crate::hart::Hart;
 use crate::inst::Reg;
+use crate::jit::bounds::{Bounds, Range};
+use crate::jit::code_memory::lookup;
+use crate::jit::state::{GuestMemory, SignalTables, State};
 use crate::memory::{Begun, PacketWindows, Space, SpaceError};
 use crate::view::{RegionKind, View};
 
 /// Content of the top of a task's stack: the task registers, and `handler_args_t`, to which a0 points.
 #[derive(Clone, Debug)]
 #[repr(C, align(32))]
-pub struct TaskBlock {
+pub struct TaskDescriptor {
     words: [u32; TASK_BLOCK as usize / 4],
 }
 
-impl TaskBlock {
-    /// Makes the block of an HPU for a stack window that ends at guest address `stack_end`.
+impl TaskDescriptor {
+    /// Makes the descriptor of an HPU for a stack window that ends at guest address `stack_end`.
     #[must_use]
     pub const fn new(stack_end: u32, hpu_gid: u32, cluster: u32, hpu: u32) -> Self {
         let mut words = [0; TASK_BLOCK as usize / 4];
@@ -40,23 +40,24 @@ impl TaskBlock {
         }
     }
 
-    /// Writes the block to `place`, with other values for some of its registers (offset, value).
+    /// Writes the descriptor to `to`, with changed values for some of its registers (offset, value).
     ///
     /// # Safety
-    /// The place is writable for a whole block, and nobody else uses it; [`at_once`] says what `copy` asks for.
+    /// `to` is writable for a descriptor, and only this thread accesses it. The preconditions of `copy` hold.
     #[inline(always)]
     pub(super) unsafe fn write<const N: usize>(
         &self,
-        place: *mut Self,
+        to: *mut Self,
         copy: unsafe fn(&Self, *mut Self),
-        other: [(u32, u32); N],
+        changed: [(u32, u32); N],
     ) {
-        // SAFETY: as the caller says; registers are words of the block.
+        // SAFETY: the caller guarantees what `copy` needs. Each index is one of a word of the descriptor, which is
+        // writable.
         unsafe {
-            copy(self, place);
-            for (register, value) in other {
+            copy(self, to);
+            for (register, value) in changed {
                 if let Some(index) = Self::index(register) {
-                    (&raw mut (*place).words[index]).write_unaligned(value);
+                    (&raw mut (*to).words[index]).write_unaligned(value);
                 }
             }
         }
@@ -69,24 +70,25 @@ impl TaskBlock {
     }
 }
 
-/// Whether the processor does what [`copy_at_once`] takes.
-pub(super) fn at_once() -> bool {
+/// Whether the processor has the instructions of [`copy_wide`].
+fn has_wide_copy() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return std::arch::is_x86_feature_detected!("avx");
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     true
 }
 
-/// Copies a block, 32 bytes at a time where processors do: a short task has many stores, of which they do one or two in a cycle. What
-/// handlers read first, `handler_args_t`, is stored by itself: some processors are slow to load from the upper half of 32 bytes that were
-/// stored just before.
+/// Copies a descriptor with AVX where available: processors complete one or two stores per cycle, and a short task has
+/// many. `handler_args_t`, which handlers read first, is stored in pieces of 16 bytes: some processors are slow to load
+/// from the upper half of a 32-byte store that is still in the store buffer.
 ///
 /// # Safety
-/// [`at_once`] is true; `to` is writable for a block.
+/// [`has_wide_copy`] is true; `to` is writable for a descriptor.
 #[inline(always)]
-pub(super) unsafe fn copy_at_once(from: &TaskBlock, to: *mut TaskBlock) {
-    const { assert!(size_of::<TaskBlock>() == 96, "a block is two pieces of 32 bytes and two of 16") };
-    // SAFETY: as the caller says. The upper halves are left as code without AVX expects them.
+pub(super) unsafe fn copy_wide(from: &TaskDescriptor, to: *mut TaskDescriptor) {
+    const { assert!(size_of::<TaskDescriptor>() == 96, "two pieces of 32 bytes and two of 16") };
+    // SAFETY: the caller guarantees AVX and that `to` is writable; the pieces are the whole descriptor. `vzeroupper`
+    // leaves the upper register halves as code without AVX expects them.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!(
@@ -105,25 +107,25 @@ pub(super) unsafe fn copy_at_once(from: &TaskBlock, to: *mut TaskBlock) {
             out("xmm1") _,
             out("xmm2") _,
             out("xmm3") _,
-            // `vzeroupper` takes the upper halves of all, which are in use where all of it is compiled for AVX.
+            // `vzeroupper` clears the upper halves of all registers. They are in use if the program is compiled for AVX.
             out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _,
             out("xmm10") _, out("xmm11") _, out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack, preserves_flags),
         );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    // SAFETY: as the caller says.
+    // SAFETY: `to` is writable, as the caller guarantees.
     unsafe {
         copy(from, to);
     }
 }
 
-/// Copies a block.
+/// Copies a descriptor.
 ///
 /// # Safety
-/// `to` is writable for a block.
-unsafe fn copy(from: &TaskBlock, to: *mut TaskBlock) {
-    // SAFETY: as the caller says.
+/// `to` is writable for a descriptor.
+unsafe fn copy(from: &TaskDescriptor, to: *mut TaskDescriptor) {
+    // SAFETY: `to` is writable, as the caller guarantees.
     unsafe { to.write_unaligned(from.clone()) };
 }
 
@@ -133,18 +135,19 @@ pub struct Slot {
     space: Space,
     state: Box<State>,
     bounds: Bounds,
-    /// Host address of the task's description; null when it has no place.
-    block: *mut TaskBlock,
+    /// Host address of task descriptors; null if the layout has no place for them.
+    descriptor: *mut TaskDescriptor,
     /// Guest address and mapped bytes of the packet window in L1, if there is one.
     packet: Option<(u32, u32)>,
-    /// Guest address of that in L2.
+    /// Guest address of the packet window in L2.
     l2_packet: Option<u32>,
-    /// Bytes of it that bounds and space have.
+    /// Bytes of the packet window in L2 that bounds and space allow.
     pub(super) l2_len: u32,
 }
 
-// SAFETY: all that its pointers lead to is its own (reservation, mappings, state, bounds) and bound to no thread. Those of
-// the state to device and memory are followed during a run alone, which has the slot borrowed, and set anew by the next.
+// SAFETY: its pointers lead to the slot's own reservation, mappings, state and bounds, which are bound to no thread. The
+// state's pointers to device, view and host memory are followed only while the slot is bound, and set again by the next
+// `bind`.
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -154,36 +157,37 @@ impl Slot {
         let mut state = Box::new(State::new(id));
         let (layout, view) = space.parts();
         let places = layout.places();
-        (state.base, state.layout, state.lookup) = (layout.base(), layout, lookup);
-        (state.l1_base, state.l1_size) = (places.l1_base(), places.l1_size());
-        state.task_base = places.task();
+        state.signals = SignalTables { layout, lookup };
         let range = |(kind, base, len)| {
             let of_packet = matches!(kind, RegionKind::Packet | RegionKind::L2Packet);
             Range { base, len, writable: of_packet || view.writable(base, len) }
         };
         let bounds = Bounds::new(layout, &view.ranges().map(range).collect::<Vec<_>>());
-        state.bounds = bounds.as_ptr();
+        state.memory = GuestMemory {
+            base: layout.base(),
+            bounds: bounds.as_ptr(),
+            task_base: places.task(),
+            l1_base: places.l1_base(),
+            l1_size: places.l1_size(),
+        };
         let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, len)| (base, len));
         let l2_packet = window(RegionKind::L2Packet).map(|(base, _)| base);
         let packet = window(RegionKind::Packet);
         let task = places.task();
-        // The view may hold borrowed bytes too, which are not there.
-        let place = |base: u32, len: u32| {
-            let is_there = view.writable(base, len) && layout.writable(base, len);
-            is_there.then(|| layout.base().wrapping_add(base as usize))
-        };
-        let block = Some(task).filter(|&task| task != 0).and_then(|task| place(task, TASK_BLOCK));
-        let block = block.map_or(ptr::null_mut(), <*mut u8>::cast);
-        state.packet = -i64::from(packet.map_or(0, |(base, _)| base));
+        // The view may also hold borrowed bytes, which are not mapped at their guest address: the layout knows that.
+        let has_descriptor = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
+        let descriptor =
+            if has_descriptor { layout.base().wrapping_add(task as usize).cast() } else { ptr::null_mut() };
+        state.packet.negated_address = -i64::from(packet.map_or(0, |(base, _)| base));
         match space.packet().filter(|windows| windows.has_l1()) {
-            // SAFETY: the slot has the state as long as the space, which alone offers frames.
-            Some(windows) => unsafe { windows.show_to(&state.shown) },
+            // SAFETY: the slot keeps the state as long as the space, and only the space lends frames to these windows.
+            Some(windows) => unsafe { windows.show_to(&state.packet.source) },
             None => {
-                state.shown.base.store(space.base(), Relaxed);
-                state.shown.set_len(packet.map_or(0, |(_, len)| len as usize));
+                state.packet.source.base.store(space.base(), Relaxed);
+                state.packet.source.set_len(packet.map_or(0, |(_, len)| len as usize));
             }
         }
-        Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
+        Self { space, state, bounds, packet, descriptor, l2_packet, l2_len: 0 }
     }
 
     /// Sets the number of bytes of the packet window in L1 that the next tasks may access.
@@ -197,36 +201,36 @@ impl Slot {
             self.bounds.resize(base, room, len);
         }
         if self.packet_windows().is_none_or(|windows| !windows.has_l1()) {
-            self.state.shown.set_len(len as usize);
+            self.state.packet.source.set_len(len as usize);
         }
         Ok(())
     }
 
-    /// Writes a task's description to the top of the stack: `block`, with other values for some of its registers
-    /// (offset in the driver page, value). Nothing is written if the layout has no place for it.
+    /// Writes a task's descriptor to the top of the stack, with changed values for some of its registers (offset in the
+    /// driver page, value). Nothing is written if the layout has no place for it.
     ///
-    /// Pass values that change from task to task in `other` rather than setting them in the block: copying bytes that
-    /// were just written in smaller pieces is slow (store forwarding fails).
+    /// Pass values that change from task to task in `changed` rather than setting them in the descriptor: copying bytes
+    /// that were just written in smaller pieces is slow (store forwarding fails).
     #[inline]
-    pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
-        if !self.block.is_null() {
-            // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
-            // and its tasks use the stack.
-            unsafe { block.write(self.block, copy, other) };
+    pub fn describe<const N: usize>(&mut self, descriptor: &TaskDescriptor, changed: [(u32, u32); N]) {
+        if !self.descriptor.is_null() {
+            // SAFETY: `Slot::new` checked that this is writable memory of the space for a descriptor. Only the slot's
+            // thread and its tasks use the stack.
+            unsafe { descriptor.write(self.descriptor, copy, changed) };
         }
     }
 
-    /// Copies a packet, or as much of it as tasks may see, to the window in L1 before a task accesses it there.
+    /// Copies the part of a packet that tasks may access to the window in L1, before a task accesses it there.
     pub fn show_in_l1(&self, packet: &[u8]) {
         if let Some(windows) = self.packet_windows() {
             windows.show_in_l1(packet);
         }
     }
 
-    /// Host address of the task's description, if [`copy_at_once`] may write it; else null.
+    /// Host address of task descriptors if [`copy_wide`] may write them; else null.
     #[inline]
-    pub(super) fn block(&self) -> *mut TaskBlock {
-        if at_once() { self.block } else { ptr::null_mut() }
+    pub(super) fn descriptor_address(&self) -> *mut TaskDescriptor {
+        if has_wide_copy() { self.descriptor } else { ptr::null_mut() }
     }
 
     /// Returns the packet's windows, if the space has some.
@@ -235,9 +239,9 @@ impl Slot {
         self.space.packet()
     }
 
-    /// Has it show `len`, at most [`PACKET_WINDOW`].
+    /// Sets the number of bytes of the packet window in L2 that tasks may access, at most [`PACKET_WINDOW`].
     #[cold]
-    pub(super) fn fit_l2(&mut self, len: u32) {
+    pub(super) fn set_l2_len(&mut self, len: u32) {
         self.space.fit_l2(len);
         if let Some(base) = self.l2_packet {
             self.bounds.resize(base, PACKET_WINDOW, len);
@@ -245,13 +249,13 @@ impl Slot {
         self.l2_len = len;
     }
 
-    /// What translated code knows.
+    /// State shared with translated code.
     #[inline]
     pub(super) fn state(&mut self) -> &mut State {
         &mut self.state
     }
 
-    /// Does something with the view while `packet` is in the windows, if the slot has some. Leaves the state alone.
+    /// Calls a function with the view while `packet` is in the slot's windows. Does not access the state.
     pub(super) fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
@@ -260,7 +264,7 @@ impl Slot {
     ) -> R {
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_len != len {
-            self.fit_l2(len);
+            self.set_l2_len(len);
         }
         self.space.offer(packet, begun, |_, view| run(view))
     }
@@ -282,7 +286,7 @@ impl Slot {
     }
 
     /// Returns the handler's return value in a0. It is valid after a task that ended with [`crate::Exit::Returned`] in
-    /// the interpreter or in a translation that stores it ([`super::Options::result`]).
+    /// the interpreter or in a translation that stores it ([`Options::result`](crate::jit::Options::result)).
     #[must_use]
     #[inline]
     pub const fn result(&self) -> u32 {
@@ -303,8 +307,8 @@ impl Slot {
         hart
     }
 
-    /// Whether a task was ended because its translation took a device for memory. It needs one with
-    /// [`super::Options::any_device`].
+    /// Whether a task was ended because its translation took a device for memory. It needs a translation with
+    /// [`Options::any_device`](crate::jit::Options::any_device).
     #[must_use]
     pub fn device_touched(&self) -> bool {
         self.state.device_touched.load(Relaxed) != 0
