@@ -79,8 +79,7 @@ impl Arena {
     }
 
     fn address(&self, grain: usize) -> *mut u8 {
-        // SAFETY: the index of a grain is below `GRAINS`, so the address is within the reservation.
-        unsafe { self.base.as_ptr().add(grain * GRAIN) }
+        self.base.as_ptr().wrapping_add(grain * GRAIN)
     }
 }
 

@@ -30,11 +30,11 @@ pub struct HostCopy {
     pub len: usize,
     /// Address of host memory in commands.
     pub address: u64,
-    /// Number of multiples of [`ALIGNMENT`] from there on at which a copy of any length may begin.
+    /// Number of offsets in host memory, in steps of [`ALIGNMENT`], at which copies of all [`LENGTHS`] fit.
     pub places: u64,
-    /// Number of bytes of those copies.
+    /// Number of bytes of the copies that `copies` counts.
     pub bytes: u64,
-    /// Copies longer pieces.
+    /// Function for copies that are not short: see [`Memcpy`].
     pub(super) memcpy: Memcpy,
 }
 

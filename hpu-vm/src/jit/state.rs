@@ -132,7 +132,7 @@ pub struct GuestMemory {
     pub l1_size: u32,
 }
 
-/// Registers at the start of a task, besides a0 and those that are the same for all tasks.
+/// Registers at the start of a task, besides a0 and registers with a constant value.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InitialRegisters {
@@ -205,8 +205,16 @@ pub struct SignalTables {
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct CallingTask<'t> {
-    pub(super) state: NonNull<State>,
+    state: NonNull<State>,
     borrowed: PhantomData<&'t mut State>,
+}
+
+impl CallingTask<'_> {
+    /// Address of the state, which is valid while the host function runs.
+    #[inline(always)]
+    pub(super) const fn state(&self) -> *mut State {
+        self.state.as_ptr()
+    }
 }
 
 /// Host functions that translated code calls. A negative result means that the task must be left: see

@@ -10,7 +10,7 @@ use spin_abi::map::PACKET_WINDOW;
 
 use super::host_calls::{self, TaskRefs};
 use super::interpreter;
-use super::slot::{Slot, TaskDescriptor, copy_wide};
+use super::slot::{DescriptorAddress, Slot, TaskDescriptor};
 use super::task::Task;
 use crate::code::Code;
 use crate::device::Device;
@@ -19,7 +19,7 @@ use crate::interp::Exit;
 use crate::jit::entry::{CallResult, Entry, LastSend};
 use crate::jit::state::State;
 use crate::jit::translation::Translation;
-use crate::memory::{Begun, Offering, PacketWindows, SpaceError};
+use crate::memory::{Begun, Offering, SpaceError};
 use crate::trap::{Attending, Watch};
 use crate::view::View;
 
@@ -32,8 +32,12 @@ pub(super) fn bind<D: Device, R>(
     device: &mut D,
     run: impl FnOnce(&mut BoundSlot<'_, D>) -> R,
 ) -> R {
-    let descriptor = slot.descriptor_address();
-    let windows = slot.packet_windows().map_or(ptr::null::<PacketWindows>(), ptr::from_ref);
+    // SAFETY: the slot is borrowed until the end of this function. The results stay valid when it changes: it keeps its
+    // windows, and the memory of descriptors.
+    let (descriptor, windows) = unsafe {
+        let slot = &*ptr::from_ref(slot);
+        (slot.descriptor_address(), slot.packet_windows())
+    };
     let device = ptr::from_mut(device);
     let entry = task.translated_entry();
     let time = task.limits.nanoseconds();
@@ -44,11 +48,10 @@ pub(super) fn bind<D: Device, R>(
     // SAFETY: the slot, which has the state, is borrowed until the end of this function, and the result is dropped there.
     // `Slot::new` set the lookup of translated code and the layout of the slot's space.
     let _attending = unsafe { Attending::new(watch, state) };
-    // SAFETY: the windows live as long as the slot, which is borrowed until the end of this function.
-    let offering = unsafe { windows.as_ref() }.map(Offering::to);
+    let offering = windows.map(Offering::to);
     let needs_hart = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
     let has_clock = task.limits.time.is_some() || !task.may_park;
-    let is_simple = !needs_hart && has_clock && task.limits.instructions.is_none() && !descriptor.is_null();
+    let is_simple = !needs_hart && has_clock && task.limits.instructions.is_none();
     let parts = BoundParts {
         watch,
         slot: ptr::from_mut(slot),
@@ -57,7 +60,7 @@ pub(super) fn bind<D: Device, R>(
         descriptor,
         task,
         entry,
-        simple: entry.filter(|_| is_simple),
+        simple: entry.zip(descriptor).filter(|_| is_simple),
         offering: offering.as_ref(),
         reads_in_place: entry.is_some_and(|entry| entry.in_place > 0),
         needs_hart,
@@ -101,12 +104,12 @@ struct BoundParts<'b, D> {
     slot: *mut Slot,
     state: BoundState<'b, D>,
     device: *mut D,
-    /// Address of the task descriptor; null if [`Slot::describe`] must write it.
-    descriptor: *mut TaskDescriptor,
+    /// Address of task descriptors; `None` if [`Slot::describe`] must write them.
+    descriptor: Option<DescriptorAddress<'b>>,
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
-    /// The entry, if each task needs a descriptor at `descriptor` and its packet, and no other preparation.
-    simple: Option<&'b Entry>,
+    /// Entry and `descriptor`, if a task needs only a descriptor and its packet.
+    simple: Option<(&'b Entry, DescriptorAddress<'b>)>,
     /// The slot's packet windows, if it has some.
     offering: Option<&'b Offering<'b>>,
     /// Whether the packet in L1 may be read in place.
@@ -146,14 +149,14 @@ impl<D: Device> BoundSlot<'_, D> {
     /// Writes the next task's descriptor: see [`Slot::describe`].
     #[inline]
     pub fn describe<const N: usize>(&mut self, descriptor: &TaskDescriptor, changed: [(u32, u32); N]) {
-        if self.parts.descriptor.is_null() {
-            describe_slowly(self.parts.slot(), descriptor, changed);
-        } else {
-            self.parts.describe(descriptor, changed);
+        match self.parts.descriptor {
+            Some(address) => address.write(descriptor, changed),
+            None => describe_slowly(self.parts.slot(), descriptor, changed),
         }
     }
 
-    /// Returns the number of packet bytes that a task is likely to access: see [`PacketWindows::copied`].
+    /// Returns the number of packet bytes that a task is likely to access: see
+    /// [`PacketWindows::copied`](crate::memory::PacketWindows::copied).
     #[must_use]
     pub fn likely_accessed(&self, in_l1: usize) -> usize {
         let in_place = self.parts.entry.map_or(0, |entry| entry.in_place as usize).min(in_l1);
@@ -208,28 +211,30 @@ impl<D: Device> BoundSlot<'_, D> {
         changed: [(u32, u32); N],
         packet: Option<&mut [u8]>,
     ) -> bool {
-        self.run_with(packet, |parts, is_simple| {
-            if is_simple {
-                parts.describe(descriptor, changed);
-            } else {
-                describe_slowly(parts.slot(), descriptor, changed);
-            }
+        self.run_with(packet, |parts, address| match address {
+            Some(address) => address.write(descriptor, changed),
+            None => describe_slowly(parts.slot(), descriptor, changed),
         })
     }
 
+    /// Runs a task after a call of `describe`. That gets the address of the descriptor on the fast path.
     #[inline(always)]
-    fn run_with(&mut self, packet: Option<&mut [u8]>, describe: impl FnOnce(&mut BoundParts<'_, D>, bool)) -> bool {
+    fn run_with(
+        &mut self,
+        packet: Option<&mut [u8]>,
+        describe: impl FnOnce(&mut BoundParts<'_, D>, Option<DescriptorAddress<'_>>),
+    ) -> bool {
         let mut parts = self.parts;
         parts.state.announce(parts.watch);
         match parts.simple {
-            Some(entry) if parts.state.get().can_start() => {
-                describe(&mut parts, true);
+            Some((entry, descriptor)) if parts.state.get().can_start() => {
+                describe(&mut parts, Some(descriptor));
                 if parts.run_simple(packet, entry) {
                     return true;
                 }
             }
             _ => {
-                describe(&mut parts, false);
+                describe(&mut parts, None);
                 // Not on the copy: a call that is not inlined would force the copy into memory on all paths.
                 self.parts.run_any(packet.unwrap_or_default());
             }
@@ -274,16 +279,6 @@ impl<D: Device> BoundParts<'_, D> {
         self.state.get_mut().host.view = view.cast();
     }
 
-    /// Writes a descriptor to `self.descriptor`, which must not be null.
-    #[inline(always)]
-    fn describe<const N: usize>(&mut self, descriptor: &TaskDescriptor, changed: [(u32, u32); N]) {
-        debug_assert!(!self.descriptor.is_null(), "callers check this");
-        // SAFETY: an address that is not null is that of writable guest memory for a descriptor, and the processor has
-        // the instructions of `copy_wide`: see `Slot::descriptor_address`. No task runs, and only this thread's tasks use
-        // the stack.
-        unsafe { descriptor.write(self.descriptor, copy_wide, changed) };
-    }
-
     /// Calls the handler's code. The state's view must be the current one.
     #[inline(always)]
     fn call(&self, entry: &Entry) -> CallResult {
@@ -315,7 +310,7 @@ impl<D: Device> BoundParts<'_, D> {
     }
 
     /// Runs a task that needs no preparation but for its packet. It must be announced, and [`State::can_start`] be true;
-    /// `entry` is `self.simple`. Returns whether the handler returned in translated code; otherwise [`State::outcome`]
+    /// `entry` is the one of `self.simple`. Returns whether the handler returned in translated code; otherwise [`State::outcome`]
     /// holds the outcome.
     #[inline(always)]
     fn run_simple(&mut self, packet: Option<&mut [u8]>, entry: &Entry) -> bool {
@@ -450,7 +445,7 @@ impl<D: Device> BoundState<'_, D> {
     }
 }
 
-/// Describes a task where [`BoundParts::describe`] cannot.
+/// Describes a task where [`DescriptorAddress::write`] cannot.
 #[cold]
 #[inline(never)]
 fn describe_slowly<const N: usize>(slot: &mut Slot, descriptor: &TaskDescriptor, changed: [(u32, u32); N]) {

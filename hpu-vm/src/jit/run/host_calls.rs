@@ -142,7 +142,7 @@ impl<D: Device, const COPIES: bool> Trampolines<D, COPIES> {
         // SAFETY: translated code alone makes a `CallingTask`, from the state of the slot that it runs in. It found this
         // function in that state's table, which `bind` sets for the device's type. It does not touch the state until the
         // call returns, and neither does `BoundSlot`.
-        unsafe { TaskRefs::new(task.state.as_ptr()) }
+        unsafe { TaskRefs::new(task.state()) }
     }
 
     extern "C" fn load(task: CallingTask<'_>, address: u32, width: u32) -> i64 {
@@ -196,10 +196,10 @@ impl<D: Device, const COPIES: bool> Trampolines<D, COPIES> {
         Self::refs(task).issue(Ok(Command::Dma { host, nic, length, direction: Direction::ToHost, event: false }))
     }
 
-    extern "C" fn copy_to_host(mut task: CallingTask<'_>, low: u32, high: u32, nic: u32, length: u32) -> *mut c_void {
+    extern "C" fn copy_to_host(task: CallingTask<'_>, low: u32, high: u32, nic: u32, length: u32) -> *mut c_void {
         let host = u64::from(high) << 32 | u64::from(low);
         // SAFETY: as in `refs_unreported`.
-        let state = unsafe { task.state.as_mut() };
+        let state = unsafe { &mut *task.state() };
         if !state.request.ends()
             && let Some(from) = state.packet.host_address(nic, length)
             // SAFETY: `bind` set host memory that the task borrows. The packet window stays mapped as long as the slot.

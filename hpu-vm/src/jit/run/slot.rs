@@ -1,7 +1,8 @@
 //! Memory and registers of an HPU slot.
 #![allow(unsafe_code, reason = "writes task descriptors to guest memory")]
 
-use std::ptr;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
@@ -45,12 +46,7 @@ impl TaskDescriptor {
     /// # Safety
     /// `to` is writable for a descriptor, and only this thread accesses it. The preconditions of `copy` hold.
     #[inline(always)]
-    pub(super) unsafe fn write<const N: usize>(
-        &self,
-        to: *mut Self,
-        copy: unsafe fn(&Self, *mut Self),
-        changed: [(u32, u32); N],
-    ) {
+    unsafe fn write<const N: usize>(&self, to: *mut Self, copy: unsafe fn(&Self, *mut Self), changed: [(u32, u32); N]) {
         // SAFETY: the caller guarantees what `copy` needs. Each index is one of a word of the descriptor, which is
         // writable.
         unsafe {
@@ -85,7 +81,7 @@ fn has_wide_copy() -> bool {
 /// # Safety
 /// [`has_wide_copy`] is true; `to` is writable for a descriptor.
 #[inline(always)]
-pub(super) unsafe fn copy_wide(from: &TaskDescriptor, to: *mut TaskDescriptor) {
+unsafe fn copy_wide(from: &TaskDescriptor, to: *mut TaskDescriptor) {
     const { assert!(size_of::<TaskDescriptor>() == 96, "two pieces of 32 bytes and two of 16") };
     // SAFETY: the caller guarantees AVX and that `to` is writable; the pieces are the whole descriptor. `vzeroupper`
     // leaves the upper register halves as code without AVX expects them.
@@ -127,6 +123,23 @@ pub(super) unsafe fn copy_wide(from: &TaskDescriptor, to: *mut TaskDescriptor) {
 unsafe fn copy(from: &TaskDescriptor, to: *mut TaskDescriptor) {
     // SAFETY: `to` is writable, as the caller guarantees.
     unsafe { to.write_unaligned(from.clone()) };
+}
+
+/// Address of the task descriptors in a slot that lives for `'s`. The processor has the instructions of [`copy_wide`].
+#[derive(Clone, Copy)]
+pub(super) struct DescriptorAddress<'s> {
+    address: NonNull<TaskDescriptor>,
+    slot: PhantomData<&'s Slot>,
+}
+
+impl DescriptorAddress<'_> {
+    /// Writes a descriptor between two tasks: see [`Slot::describe`].
+    #[inline(always)]
+    pub(super) fn write<const N: usize>(self, descriptor: &TaskDescriptor, changed: [(u32, u32); N]) {
+        // SAFETY: `Slot::new` checked that this is writable memory of the space for a descriptor. Only the slot's thread
+        // and its tasks use the stack. `Slot::descriptor_address` checked the processor.
+        unsafe { descriptor.write(self.address.as_ptr(), copy_wide, changed) };
+    }
 }
 
 /// Memory and registers of an HPU slot for the tasks of one context.
@@ -227,10 +240,11 @@ impl Slot {
         }
     }
 
-    /// Host address of task descriptors if [`copy_wide`] may write them; else null.
+    /// Address of task descriptors, if there is one and [`copy_wide`] may write them.
     #[inline]
-    pub(super) fn descriptor_address(&self) -> *mut TaskDescriptor {
-        if has_wide_copy() { self.descriptor } else { ptr::null_mut() }
+    pub(super) fn descriptor_address(&self) -> Option<DescriptorAddress<'_>> {
+        let address = NonNull::new(self.descriptor).filter(|_| has_wide_copy())?;
+        Some(DescriptorAddress { address, slot: PhantomData })
     }
 
     /// Returns the packet's windows, if the space has some.
