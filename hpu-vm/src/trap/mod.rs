@@ -2,7 +2,7 @@
 //!
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
 //! checks a thread's task from time to time. Both find the task by a thread-local pointer that is set while translated
-//! code may run. They leave the task through the epilogue that the program counter's [`Site`] names. The watchdog does
+//! code may run. They leave the task through the epilogue that the program counter's [`Location`] names. The watchdog does
 //! nothing at a program counter outside of translated bodies; only bodies access memory that may fault.
 //!
 //! Signal handlers neither allocate, lock, nor use buffered I/O. They use only atomics, the mapping's own tables and
@@ -24,7 +24,7 @@ use spin_abi::fault::Cause;
 
 pub(crate) use watchdog::{Watch, Watchdog, time_left};
 
-use crate::jit::{Left, Site, State};
+use crate::jit::{ExitReason, Location, State};
 use crate::memory::Layout;
 
 /// Whether there is a monitor, which is started if there was none.
@@ -45,15 +45,15 @@ impl Running {
     }
 
     /// What the task's translated code is at host address `pc`.
-    fn site(&self, pc: usize) -> Option<Site> {
+    fn site(&self, pc: usize) -> Option<Location> {
         // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.
-        let lookup = unsafe { (*self.state).lookup };
+        let lookup = unsafe { (*self.state).signals.lookup };
         lookup(pc)
     }
 
     fn layout(&self) -> Option<&Layout> {
         // SAFETY: as in `site`; who attends to it keeps the layout.
-        unsafe { (*self.state).layout.as_ref() }
+        unsafe { (*self.state).signals.layout.as_ref() }
     }
 
     /// The state, of which signal handlers write atomics through this.
@@ -65,15 +65,15 @@ impl Running {
     /// Asks the task to leave where it waits, if it may.
     fn want_yield(&self) {
         let state = self.state();
-        if state.may_park != 0 {
-            state.wanted.leave();
+        if state.limits.may_park != 0 {
+            state.request.request_park();
         }
     }
 
     /// Whether that was asked already, or is not to be.
     fn was_asked(&self) -> bool {
         let state = self.state();
-        state.may_park == 0 || state.wanted.leaves()
+        state.limits.may_park == 0 || state.request.parks()
     }
 
     /// Whether the task is in a loop that waits, at host address `pc`, where it may be left and was not asked to.
@@ -84,18 +84,18 @@ impl Running {
     /// Nanoseconds that the task may take.
     fn time_limit(&self) -> u64 {
         // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.
-        unsafe { (*self.state).time_limit }
+        unsafe { (*self.state).limits.time }
     }
 
     /// Notes that the task is ended at `site`.
-    fn set_fault(&self, cause: Cause, site: Site, address: u32) {
+    fn set_fault(&self, cause: Cause, site: Location, address: u32) {
         // SAFETY: the state is valid while it is attended to; fields are written one by one, since the interrupted code
         // has pointers to it.
         unsafe {
-            (&raw mut (*self.state).exit).write_volatile(Left::Faulted as u32);
-            (&raw mut (*self.state).cause).write_volatile(cause.code());
-            (&raw mut (*self.state).fault_pc).write_volatile(site.pc);
-            (&raw mut (*self.state).fault_address).write_volatile(address);
+            (&raw mut (*self.state).exit).write_volatile(ExitReason::Faulted as u32);
+            (&raw mut (*self.state).fault.cause).write_volatile(cause.code());
+            (&raw mut (*self.state).fault.pc).write_volatile(site.pc);
+            (&raw mut (*self.state).fault.address).write_volatile(address);
         }
     }
 }
@@ -112,8 +112,8 @@ impl<'w> Attending<'w> {
     ///
     /// # Safety
     /// This is dropped, not forgotten. `state` is valid for writes until then, and only this thread and the translated code that it
-    /// calls use it. That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
-    /// function in good order) and touches memory only through `state.layout`, which lives as long.
+    /// calls use it. That code follows `state.signals.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
+    /// function in good order) and touches memory only through `state.signals.layout`, which lives as long.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {
         let outer = watch.attend(state);

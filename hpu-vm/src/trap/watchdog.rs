@@ -254,7 +254,7 @@ impl Watch {
     /// itself.
     #[inline]
     pub(super) fn wake_for(&self, state: &State) {
-        if !self.looked_at.load(Relaxed) && state.time_limit != u64::MAX {
+        if !self.looked_at.load(Relaxed) && state.limits.time != u64::MAX {
             self.have_looked_at();
         }
     }
@@ -270,7 +270,7 @@ impl Watch {
         }
     }
 
-    /// A task of `state` begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else `state.wanted`
+    /// A task of `state` begins. It may take its `limits.time`: then [`Cause::Watchdog`] ends it if it is in a body, else `state.request`
     /// asks whatever it called to do so.
     ///
     /// # Safety
@@ -279,7 +279,7 @@ impl Watch {
         // SAFETY: the caller says that it is attended to: it is valid.
         unsafe {
             self.announce(state);
-            (*state).wanted.clear();
+            (*state).request.clear();
         }
         compiler_fence(SeqCst);
     }
@@ -434,7 +434,7 @@ fn end(running: &Running, mut context: Context) -> bool {
             true
         }
         None => {
-            running.state().wanted.end();
+            running.state().request.request_end();
             false
         }
     }
