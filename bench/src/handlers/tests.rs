@@ -122,6 +122,7 @@ fn other_results_are_noticed() {
         Failure::Copies { packet: 0, found, expected } if found.count == 0 && expected.count > 0
     ));
     assert!(matches!(failure(Handler::Reduce, Handler::Aggregate), Failure::Memory("scratchpad")));
+    assert!(matches!(failure(Handler::Crc32, Handler::Empty), Failure::Memory("handler memory")));
 }
 
 /// A view ends at the packet's end, so a handler that trusts a wrong length faults.
