@@ -1,8 +1,8 @@
 /* What the native twins of the handlers share: their job (task_t is the HPU's), commands, atomics.
  *
- * A twin does what its handler in ../../handlers or ../handlers does, on 64-bit pointers, as a function of the host. The SDK's parsers
- * and checksums are plain C and are compiled as they are. The layouts of the structs are those of
- * ../src/handlers/native.rs and ../src/handlers/command.rs. */
+ * A twin does what its handler in ../../handlers or ../handlers does, on 64-bit pointers, as a function of the host. The
+ * SDK's parsers and checksums are plain C and are compiled as they are. So is the work that a handler in ../handlers shares
+ * with its twin by a header. The layouts of the structs are those of ../src/handlers/native.rs and ../src/handlers/command.rs. */
 #ifndef NATIVE_H
 #define NATIVE_H
 
