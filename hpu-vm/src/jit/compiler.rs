@@ -9,7 +9,7 @@ use cranelift_codegen::{CompiledCode, Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
 
 use super::cfg::Cfg;
-use super::dataflow::{Dataflow, Regs};
+use super::dataflow::Dataflow;
 use super::emit::{self, Emitted, Input};
 use super::entry::EntryLayout;
 use super::error::TranslateError;
@@ -17,6 +17,7 @@ use super::options::Options;
 use super::passes::Plan;
 use super::pc_map::{self, PcMap};
 use super::prologue::Prologue;
+use super::regs::Regs;
 use crate::code::Code;
 use crate::inst::Reg;
 

@@ -3,6 +3,7 @@
 //! Translated code has the semantics of [`crate::interp`]. Where code is not translated, it exits to the interpreter. The
 //! modules in the order of the work:
 //! * [`options`]: options of a translation.
+//! * [`regs`]: registers and memory that instructions read and write.
 //! * [`cfg`]: control-flow graphs of handlers and of code that they share, with calls inlined; loops.
 //! * [`dataflow`]: facts about each instruction: constants, pointer classes, liveness, vector types.
 //! * [`passes`]: decisions, collected in a plan.
@@ -31,6 +32,7 @@ mod options;
 mod passes;
 mod pc_map;
 mod prologue;
+mod regs;
 mod run;
 mod side_exits;
 mod state;

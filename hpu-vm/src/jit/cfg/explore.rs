@@ -10,15 +10,15 @@ use std::ops::Range;
 use spin_abi::map::RETURN_ADDRESS;
 
 use super::context::{Contexts, InlineContext};
-use super::flow::{Cost, Flow};
-use super::{Block, BlockId, Cfg, End, Functions, Region, Restore, Start, Target};
+use super::flow::{Cost, Flow, MAX_COST};
+use super::functions::Functions;
+use super::graph::{Block, BlockId, Cfg, End, Restore, Start, Target};
+use super::regions::Region;
 use crate::code::Code;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::dataflow::writes;
+use crate::jit::regs::writes;
 
-/// Maximum cost of a region.
-pub(super) const MAX_COST: usize = 4_000;
 /// Number of instructions up to which calls are inlined.
 const MAX_INLINED: usize = 2_000;
 /// Maximum number of targets of a computed jump.

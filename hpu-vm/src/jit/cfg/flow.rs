@@ -2,7 +2,7 @@
 
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::dataflow::size;
+use crate::jit::regs::size;
 
 /// The alternate link register (unprivileged ISA, §2.5.1).
 const T0: Reg = Reg::new(5);
@@ -53,6 +53,9 @@ fn pair_target(jump: &Inst, before: Option<(u32, Inst)>) -> Option<u32> {
     let (pc, high) = before.filter(|(_, high)| high.op == Op::Auipc && high.rd == jump.rs1)?;
     Some(pc.wrapping_add((high.imm.wrapping_add(jump.imm)).cast_unsigned()) & !1)
 }
+
+/// Maximum cost of a region.
+pub(super) const MAX_COST: usize = 4_000;
 
 /// Estimates the code that instructions become, so that a region stays small enough to compile in bounded time.
 #[derive(Clone, Copy, Debug)]

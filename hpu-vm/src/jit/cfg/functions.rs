@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::regions::{Flood, Flow};
+use super::flood::Flood;
+use super::flow::Flow;
 use crate::code::Code;
 
 /// First addresses of functions.

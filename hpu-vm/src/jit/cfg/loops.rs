@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{BlockId, Cfg};
+use super::graph::{BlockId, Cfg};
 
 /// A natural loop.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cfg, Cost, Functions, LoopForest, Region, Regions, Scope, Start};
+use super::regions::Region;
+use super::{Cfg, Cost, Functions, LoopForest, Regions, Scope, Start};
 use crate::code::Code;
 use crate::inst::{Inst, Op, Reg};
 

@@ -1,7 +1,6 @@
 //! Facts about a region, computed once before anything is emitted: the state of the registers before each instruction,
 //! and liveness after it.
 //!
-//! * [`regs`]: registers that instructions read and write.
 //! * [`pointers`]: registers that most likely point into the packet.
 //! * [`state`]: the lattice.
 //! * [`liveness`]: registers that may still be read.
@@ -9,14 +8,13 @@
 
 mod liveness;
 mod pointers;
-mod regs;
 mod state;
 pub(crate) mod vector;
 
 use crate::inst::{Inst, Op};
 use crate::jit::cfg::{BlockId, Cfg, End};
+use crate::jit::regs::Regs;
 
-pub(crate) use regs::{Regs, reads, size, writes};
 pub(crate) use state::RegState;
 
 /// Facts about all instructions of a region.
@@ -61,7 +59,12 @@ impl Dataflow {
         let escapes = |id: BlockId| facts.walk(cfg, id).any(|(_, inst, state)| state.escapes(inst));
         facts.device_escapes = cfg.hot_blocks().any(escapes);
         if cfg.hot_instructions().any(|inst| inst.op == Op::Vector) {
-            facts.settings = vector::settings(cfg, &facts);
+            let changes = |id: BlockId| {
+                let changes = facts.walk(cfg, id);
+                changes.filter_map(|(_, inst, state)| vector::Change::of(inst, |reg| state.constant(reg))).collect()
+            };
+            let changes: Vec<Vec<vector::Change>> = (0..cfg.blocks.len()).map(changes).collect();
+            facts.settings = vector::settings(cfg, &changes);
         }
         facts
     }

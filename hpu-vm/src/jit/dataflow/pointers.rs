@@ -5,8 +5,8 @@
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::{PACKET_ADDR, TASK_FIRST};
 
-use super::regs::Regs;
 use crate::inst::{Inst, Op, Reg};
+use crate::jit::regs::Regs;
 
 /// From the first task register to that which has the packet's address.
 const PACKET_FIELD: i32 = (PACKET_ADDR - TASK_FIRST) as i32;

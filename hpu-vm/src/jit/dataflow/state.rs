@@ -6,12 +6,12 @@ use spin_abi::map::{
 use spin_abi::regs::dma;
 
 use super::pointers::Pointers;
-use super::regs::{Regs, reads, writes};
 use super::vector;
 use crate::alu;
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::cfg::Block;
+use crate::jit::regs::{Regs, reads, writes};
 use crate::vector::{VLEN_BYTES, VectorInst};
 
 /// Largest distance of sp from its initial value that is tracked.

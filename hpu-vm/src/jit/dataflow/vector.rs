@@ -1,11 +1,8 @@
-//! What is known of vector instructions before they are translated: the vector type and length at every point, and the
-//! scalar registers they use.
+//! Vector type and length at each point of a region, and the vector registers that instructions use.
 
-use super::regs::Regs;
-use super::{Dataflow, RegState};
 use crate::device::is_device;
 use crate::inst::{Inst, Reg};
-use crate::jit::cfg::{BlockId, Cfg};
+use crate::jit::cfg::Cfg;
 use crate::vector::legal::Operands;
 use crate::vector::vtype::VILL;
 use crate::vector::{
@@ -30,9 +27,9 @@ impl Setting {
         self.vtype.and_then(Vtype::from_bits)
     }
 
-    /// Takes in an instruction, before which `known` is known.
-    pub(crate) fn transfer(&mut self, inst: &Inst, known: &RegState) {
-        if let Some(change) = Change::of(inst, known) {
+    /// Applies an instruction. `constant` returns the values of registers that are constants.
+    pub(crate) fn transfer(&mut self, inst: &Inst, constant: impl Fn(Reg) -> Option<u32>) {
+        if let Some(change) = Change::of(inst, constant) {
             *self = change.after(*self);
         }
     }
@@ -43,14 +40,14 @@ impl Setting {
     }
 }
 
-/// What a configuring instruction does to the [`Setting`].
+/// Effect of a configuring instruction on the [`Setting`].
 #[derive(Clone, Copy, Debug)]
-struct Change {
+pub(super) struct Change {
     vtype: Option<u32>,
     wanted: Wanted,
 }
 
-/// The number of elements asked for.
+/// Requested number of elements.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Known(u32),
@@ -59,14 +56,14 @@ enum Wanted {
 }
 
 impl Change {
-    fn of(inst: &Inst, known: &RegState) -> Option<Self> {
+    pub(super) fn of(inst: &Inst, constant: impl Fn(Reg) -> Option<u32>) -> Option<Self> {
         let configure = configuration(inst)?;
         let vtype = match configure.vtype {
             NewType::Immediate(bits) => Some(bits),
-            NewType::Register(reg) => known.constant(reg),
+            NewType::Register(reg) => constant(reg),
         };
         let wanted = match configure.length {
-            Length::Register(reg) => known.constant(reg).map_or(Wanted::Unknown, Wanted::Known),
+            Length::Register(reg) => constant(reg).map_or(Wanted::Unknown, Wanted::Known),
             Length::Immediate(count) => Wanted::Known(count),
             Length::Max => Wanted::Known(u32::MAX),
             Length::Keep => Wanted::Kept,
@@ -86,7 +83,7 @@ impl Change {
     }
 }
 
-/// The configuration that an instruction is.
+/// The operands of a configuring instruction.
 fn configuration(inst: &Inst) -> Option<Configure> {
     match inst.vector()? {
         VectorInst::Configure(configure) => Some(configure),
@@ -94,8 +91,8 @@ fn configuration(inst: &Inst) -> Option<Configure> {
     }
 }
 
-/// The length that a configuring instruction returns, when that does not depend on the one before. `constant` tells
-/// the values of registers.
+/// The length that a configuring instruction returns, unless it depends on the previous length. `constant` returns the values
+/// of registers that are constants.
 pub(crate) fn new_length(inst: &Inst, constant: impl Fn(Reg) -> Option<u32>) -> Option<u32> {
     let configure = configuration(inst)?;
     let bits = match configure.vtype {
@@ -112,9 +109,8 @@ pub(crate) fn new_length(inst: &Inst, constant: impl Fn(Reg) -> Option<u32>) -> 
     Some(wanted.min(vtype.vlmax()))
 }
 
-/// The setting at the start of each block.
-pub(super) fn settings(cfg: &Cfg, facts: &Dataflow) -> Vec<Setting> {
-    let changes: Vec<Vec<Change>> = (0..cfg.blocks.len()).map(|id| changes(cfg, facts, id)).collect();
+/// The setting at the start of each block, by the changes in each.
+pub(super) fn settings(cfg: &Cfg, changes: &[Vec<Change>]) -> Vec<Setting> {
     let mut settings: Vec<Option<Setting>> = vec![None; cfg.blocks.len()];
     let mut work = cfg.starts().to_vec();
     let begin = if cfg.begins_task() { Setting::BEGIN } else { Setting::default() };
@@ -132,30 +128,6 @@ pub(super) fn settings(cfg: &Cfg, facts: &Dataflow) -> Vec<Setting> {
         }
     }
     settings.into_iter().map(Option::unwrap_or_default).collect()
-}
-
-fn changes(cfg: &Cfg, facts: &Dataflow, id: BlockId) -> Vec<Change> {
-    facts.walk(cfg, id).filter_map(|(_, inst, state)| Change::of(inst, state)).collect()
-}
-
-/// Scalar registers that a vector instruction reads, and the one it writes (x0 for none).
-pub(crate) fn scalars(inst: &Inst) -> (Regs, Reg) {
-    let none = Regs(0);
-    match inst.vector() {
-        None => (none, Reg::ZERO),
-        Some(VectorInst::Configure(Configure { rd, length, vtype })) => {
-            let reads = if let Length::Register(reg) = length { none.with(reg) } else { none };
-            (if let NewType::Register(reg) = vtype { reads.with(reg) } else { reads }, rd)
-        }
-        Some(VectorInst::Memory(Memory { rs1, addressing, .. })) => {
-            let reads = none.with(rs1);
-            (if let Addressing::Strided(reg) = addressing { reads.with(reg) } else { reads }, Reg::ZERO)
-        }
-        Some(VectorInst::Arithmetic(inst)) => {
-            let reads = if let Source::Scalar(reg) = inst.source { none.with(reg) } else { none };
-            (reads, if inst.op.shape().has_scalar_result() { inst.rd() } else { Reg::ZERO })
-        }
-    }
 }
 
 /// A set of vector registers, a bit each.

@@ -12,8 +12,8 @@ use super::emitter::{Cursor, Emitter};
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::cfg::{Block, BlockId, End, TableId, Target};
-use crate::jit::dataflow::{Regs, writes};
 use crate::jit::passes::Choice;
+use crate::jit::regs::{Regs, writes};
 
 /// Emits what the last instruction does to control, and the ways to the next blocks.
 pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {

@@ -15,10 +15,11 @@ use super::ways::Ways;
 use crate::code::Code;
 use crate::inst::Reg;
 use crate::jit::cfg::{BlockId, Cfg};
-use crate::jit::dataflow::{Dataflow, RegState, Regs};
+use crate::jit::dataflow::{Dataflow, RegState};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::passes::Plan;
 use crate::jit::pc_map::source_location;
+use crate::jit::regs::Regs;
 use crate::jit::state::State;
 use crate::view::Checks;
 

@@ -13,8 +13,8 @@ use super::emitter::Emitter;
 use super::peephole::{join_halves, zero_extended};
 use super::zero_copy::{is_in_packet, packet_base};
 use crate::inst::{Inst, Reg};
-use crate::jit::dataflow::Regs;
 use crate::jit::host_copy::{ALIGNMENT, HostCopy, LENGTHS};
+use crate::jit::regs::Regs;
 use crate::jit::state::{HostCalls, State};
 
 /// The pieces of a copy: their type, and where each begins. The last one may begin in the one before.

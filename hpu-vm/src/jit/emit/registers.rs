@@ -9,7 +9,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use super::access::{TRUSTED, offset};
 use crate::inst::Reg;
 use crate::jit::cfg::Cfg;
-use crate::jit::dataflow::{Regs, writes};
+use crate::jit::regs::{Regs, writes};
 use crate::jit::state::State;
 
 /// Offset of a register in the state.

@@ -15,8 +15,8 @@ use super::ways::Ways;
 use crate::inst::{Format, Inst, Reg};
 use crate::jit::cfg::{BlockId, End};
 use crate::jit::convention::RETURNED;
-use crate::jit::dataflow::Regs;
 use crate::jit::pc_map::{FAULT_RETURN, HANDLER_RETURN};
+use crate::jit::regs::Regs;
 use crate::jit::state::{ExitReason, State};
 
 /// How a region is left at a guest address.

@@ -13,8 +13,8 @@ use super::access::Host;
 use super::emitter::Emitter;
 use crate::inst::{Format, Inst, Reg};
 use crate::jit::bounds::WORD;
-use crate::jit::dataflow::size;
 use crate::jit::passes::{CheckRange, is_of_packet};
+use crate::jit::regs::size;
 use crate::jit::state::State;
 use crate::memory::Shown;
 

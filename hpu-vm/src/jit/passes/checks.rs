@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use spin_abi::map::TASK_BLOCK;
 
+use super::devices::may_be_device;
+use super::task_pointer;
 use super::values::{Bytes, Place, ValueNo, Values};
-use super::{may_be_device, task_pointer};
 use crate::device::is_device;
 use crate::inst::{Inst, Reg};
 use crate::jit::cfg::{BlockId, Cfg};
-use crate::jit::dataflow::{Dataflow, RegState, size};
+use crate::jit::dataflow::{Dataflow, RegState};
+use crate::jit::regs::size;
 
 /// Largest range that one check covers: a page.
 const MAX_RANGE: i64 = 4096;
@@ -224,7 +226,8 @@ mod tests {
     use super::{CheckRange, Checked};
     use crate::inst::{Inst, Op, Reg};
     use crate::jit::cfg::tests::handler_of;
-    use crate::jit::dataflow::{Dataflow, Regs};
+    use crate::jit::dataflow::Dataflow;
+    use crate::jit::regs::Regs;
 
     /// The check of the first access, when a later block may access `later`.
     fn first_range(later: i32) -> Option<CheckRange> {

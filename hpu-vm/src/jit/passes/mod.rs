@@ -6,10 +6,12 @@
 //! * [`values`], [`checks`]: accesses at known distances from each other share checks and host addresses.
 //! * [`commands`]: command words that need not be stored; sends that are left to the caller.
 //! * [`zero_copy`]: handlers that read the packet where it arrived.
+//! * [`devices`]: accesses that may be to a device.
 //! * [`task_pointer`]: the load of the pointer to the task registers.
 
 mod checks;
 mod commands;
+mod devices;
 mod if_conversion;
 mod spin_loops;
 mod task_pointer;
@@ -19,12 +21,13 @@ mod zero_copy;
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op};
 use crate::jit::cfg::{BlockId, Cfg, LoopForest};
-use crate::jit::dataflow::{Dataflow, RegState};
+use crate::jit::dataflow::Dataflow;
 use crate::jit::options::Options;
 use crate::view::Checks;
 
 pub(crate) use checks::{CheckRange, Checked};
 pub(crate) use commands::{COMMAND_WORDS, CommandPlan, issues, register};
+pub(crate) use devices::may_be_device;
 pub(crate) use if_conversion::Choice;
 pub(crate) use task_pointer::DISTANCE as TASK_POINTER_DISTANCE;
 pub(crate) use values::Place;
@@ -87,14 +90,6 @@ impl Plan {
             counts,
         })
     }
-}
-
-/// Whether only the address that a load or store has at run time tells whether it is a device's. With `any_device`,
-/// registers other than sp may hold such an address.
-pub(crate) fn may_be_device(inst: &Inst, state: &RegState, any_device: bool) -> bool {
-    let moves = matches!(inst.op.format(), Format::Load | Format::Store);
-    let unknown = state.constant(inst.rs1).is_none();
-    moves && unknown && (state.may_be_device(inst.rs1) || (any_device && !state.is_stack(inst.rs1)))
 }
 
 fn reads_counters(cfg: &Cfg) -> bool {

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use crate::inst::{Format, Reg};
 use crate::jit::cfg::{Cfg, Loop, LoopForest};
-use crate::jit::dataflow::{Dataflow, Regs, size, writes};
+use crate::jit::dataflow::Dataflow;
+use crate::jit::regs::{Regs, size, writes};
 
 /// Maximum number of blocks of a loop that is examined; loops that wait are short.
 const MAX_BLOCKS: usize = 8;
@@ -50,7 +51,8 @@ mod tests {
     use crate::inst::{Inst, Op, Reg};
     use crate::jit::cfg::LoopForest;
     use crate::jit::cfg::tests::{handler_at, index};
-    use crate::jit::dataflow::{Dataflow, Regs};
+    use crate::jit::dataflow::Dataflow;
+    use crate::jit::regs::Regs;
 
     /// Heads of loops that wait in a handler at instruction `entry` of `program`, by instruction.
     fn heads(program: &[Inst], entry: u32) -> Vec<u32> {

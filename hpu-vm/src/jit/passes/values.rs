@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::cfg::BlockId;
-use crate::jit::dataflow::{RegState, writes};
+use crate::jit::dataflow::RegState;
+use crate::jit::regs::writes;
 
 /// Number of an unknown value.
 pub(crate) type ValueNo = u64;

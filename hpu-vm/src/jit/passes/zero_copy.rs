@@ -6,12 +6,13 @@
 
 use crate::inst::{Format, Inst};
 use crate::jit::cfg::{BlockId, Cfg, LoopForest};
-use crate::jit::dataflow::{Dataflow, RegState, size};
+use crate::jit::dataflow::{Dataflow, RegState};
 use crate::jit::options::Options;
+use crate::jit::regs::size;
 use crate::vector::VectorInst;
 use crate::view::Checks;
 
-use super::may_be_device;
+use super::devices::may_be_device;
 
 /// Number of bytes of a packet that are likely to be read without a loop.
 const HEADERS: u32 = 128;

@@ -6,30 +6,13 @@ use super::fallback::Touched;
 use super::lanes::{lanes, vector_of};
 use crate::inst::Inst;
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::emit::vector::fallback::call_interpreter;
-use crate::jit::emit::vector::fallback::call_interpreter_with;
-use crate::jit::emit::vector::fallback::is_short;
-use crate::jit::emit::vector::fallback::unless;
-use crate::jit::emit::vector::group::first_element;
-use crate::jit::emit::vector::group::set_first_element;
-use crate::jit::emit::vector::group::write_group;
-use crate::jit::emit::vector::lanes::as_elements;
-use crate::jit::emit::vector::lanes::cast;
-use crate::jit::emit::vector::lanes::elements;
-use crate::jit::emit::vector::lanes::extended;
-use crate::jit::emit::vector::lanes::grouped;
-use crate::jit::emit::vector::lanes::narrowed;
-use crate::jit::emit::vector::lanes::scalar;
-use crate::jit::emit::vector::lanes::shuffled;
-use crate::jit::emit::vector::lanes::splat;
-use crate::jit::emit::vector::lanes::vector_register;
-use crate::jit::emit::vector::lanes::widened;
-use crate::jit::emit::vector::lanes::zeroes;
-use crate::jit::emit::vector::mask::compare_elements;
-use crate::jit::emit::vector::mask::mask_logic;
-use crate::jit::emit::vector::mask::mask_to_scalar;
-use crate::jit::emit::vector::mask::merge;
-use crate::jit::emit::vector::permute::permute;
+use crate::jit::emit::vector::fallback::{call_interpreter, call_interpreter_with, is_short, unless};
+use crate::jit::emit::vector::group::{first_element, set_first_element, write_group};
+use crate::jit::emit::vector::lanes::{
+    as_elements, cast, elements, extended, grouped, narrowed, scalar, shuffled, splat, vector_register, widened, zeroes,
+};
+use crate::jit::emit::vector::mask::{compare_elements, mask_logic, mask_to_scalar, merge};
+use crate::jit::emit::vector::permute::{distance, permute};
 use crate::jit::emit::vector::reduce::reduce;
 use crate::vector::inst::Shape;
 use crate::vector::legal::{self, Operand, Operands};
@@ -86,15 +69,6 @@ fn is_translated(emitter: &Emitter<'_>, inst: &Arithmetic, work: Work) -> bool {
         Op::Gather if vector => narrow && matches!(work.operands.vd, Operand::Group(group) if group.emul == 0),
         Op::Gather | Op::SlideUp | Op::SlideDown => distance(emitter, inst.source).is_some(),
         _ => true,
-    }
-}
-
-/// The number of elements that a slide moves, if it is known.
-pub(super) fn distance(emitter: &Emitter<'_>, source: Source) -> Option<u32> {
-    match source {
-        Source::Immediate(distance) => Some(distance.cast_unsigned()),
-        Source::Scalar(reg) => emitter.known().constant(reg),
-        Source::Vector(_) | Source::None => None,
     }
 }
 
@@ -214,13 +188,4 @@ fn multiplied(
 ) -> Value {
     let product = emitter.builder.ins().imul(a, b);
     then(emitter, product)
-}
-
-/// The scalar operand as an element at one place of a vector.
-pub(super) fn inserted(emitter: &mut Emitter<'_>, vector: Value, width: Width, lane: u32, source: Source) -> Value {
-    let scalar = scalar(emitter, source);
-    let element = narrowed(emitter, scalar, width);
-    let vector = cast(emitter, vector_of(width), vector);
-    let lane = lane.to_le_bytes()[0];
-    emitter.builder.ins().insertlane(vector, element, lane)
 }

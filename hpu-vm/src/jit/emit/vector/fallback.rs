@@ -7,10 +7,10 @@ use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use crate::inst::{Inst, Reg};
-use crate::jit::dataflow::vector::{VRegs, scalars, vectors};
-use crate::jit::dataflow::{Regs, reads};
+use crate::jit::dataflow::vector::{VRegs, vectors};
 use crate::jit::emit::device::call_host;
 use crate::jit::emit::emitter::Emitter;
+use crate::jit::regs::{Regs, reads, scalars};
 use crate::jit::state::{HostCalls, State};
 
 /// Registers that an instruction reads and writes.

@@ -6,16 +6,10 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::lanes::{active, lanes};
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::emit::vector::group::mask_lanes;
-use crate::jit::emit::vector::group::write_group;
-use crate::jit::emit::vector::lanes::as_elements;
-use crate::jit::emit::vector::lanes::blended;
-use crate::jit::emit::vector::lanes::bytes;
-use crate::jit::emit::vector::lanes::cast;
-use crate::jit::emit::vector::lanes::grouped;
-use crate::jit::emit::vector::lanes::set_vector_register;
-use crate::jit::emit::vector::lanes::splat;
-use crate::jit::emit::vector::lanes::vector_register;
+use crate::jit::emit::vector::group::{mask_lanes, write_group};
+use crate::jit::emit::vector::lanes::{
+    as_elements, blended, bytes, cast, grouped, set_vector_register, splat, vector_register,
+};
 use crate::vector::legal::Operands;
 use crate::vector::{Arithmetic, Source, VReg, VectorOp, Width};
 

@@ -14,20 +14,12 @@ use super::fallback::Touched;
 use super::lanes::vector_of;
 use crate::inst::{Inst, Reg};
 use crate::jit::dataflow::vector::{VRegs, may_reach_device};
-use crate::jit::emit::access::GUEST;
-use crate::jit::emit::access::Host;
+use crate::jit::emit::access::{GUEST, Host};
 use crate::jit::emit::device::lies_in;
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::emit::memory::address_wide;
-use crate::jit::emit::memory::beyond_bound;
-use crate::jit::emit::memory::seen_by_others;
-use crate::jit::emit::vector::fallback::call_interpreter;
-use crate::jit::emit::vector::fallback::is_short;
-use crate::jit::emit::vector::fallback::unless;
-use crate::jit::emit::vector::lanes::cast;
-use crate::jit::emit::vector::lanes::grouped;
-use crate::jit::emit::vector::lanes::set_vector_register;
-use crate::jit::emit::vector::lanes::vector_register;
+use crate::jit::emit::memory::{address_wide, beyond_bound, seen_by_others};
+use crate::jit::emit::vector::fallback::{call_interpreter, is_short, unless};
+use crate::jit::emit::vector::lanes::{cast, grouped, set_vector_register, vector_register};
 use crate::vector::{Addressing, Direction, Memory, VLEN_BYTES, VReg, Width};
 
 /// Most bytes of an access.

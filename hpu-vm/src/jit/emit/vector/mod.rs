@@ -35,21 +35,21 @@ pub(super) fn vector(emitter: &mut Emitter<'_>, inst: &Inst) -> bool {
         emitter.interpret();
         return false;
     };
-    let before = emitter.builder.func.dfg.num_insts();
+    let (before, known) = (emitter.builder.func.dfg.num_insts(), emitter.known());
     match vector {
         VectorInst::Configure(wanted) => configure(emitter, inst, &wanted),
         VectorInst::Memory(access) => vector_memory(emitter, inst, &access),
         VectorInst::Arithmetic(arithmetic) => vector_arithmetic(emitter, inst, &arithmetic),
     }
-    emitter.vectors.setting.transfer(inst, emitter.known());
+    emitter.vectors.setting.transfer(inst, |reg| known.constant(reg));
     let spent = emitter.builder.func.dfg.num_insts().saturating_sub(before);
     emitter.vectors.room = emitter.vectors.room.saturating_sub(spent);
     true
 }
 
 fn configure(emitter: &mut Emitter<'_>, inst: &Inst, configure: &Configure) {
-    let mut after = emitter.vectors.setting;
-    after.transfer(inst, emitter.known());
+    let (mut after, known) = (emitter.vectors.setting, emitter.known());
+    after.transfer(inst, |reg| known.constant(reg));
     let Some(bits) = after.vtype else { return call_interpreter(emitter, inst) };
     let length = match (after.vl, after.vtype()) {
         (Some(length), _) => emitter.constant(length),

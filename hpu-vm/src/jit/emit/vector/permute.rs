@@ -4,15 +4,10 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::lanes::lanes;
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::emit::vector::arithmetic::distance;
-use crate::jit::emit::vector::arithmetic::inserted;
 use crate::jit::emit::vector::group::write_group;
-use crate::jit::emit::vector::lanes::blended;
-use crate::jit::emit::vector::lanes::first;
-use crate::jit::emit::vector::lanes::grouped;
-use crate::jit::emit::vector::lanes::shuffled;
-use crate::jit::emit::vector::lanes::vector_register;
-use crate::jit::emit::vector::lanes::zeroes;
+use crate::jit::emit::vector::lanes::{
+    blended, cast, first, grouped, narrowed, scalar, shuffled, vector_of, vector_register, zeroes,
+};
 use crate::vector::legal::{Operand, Operands};
 use crate::vector::{Arithmetic, Source, VLEN_BYTES, VReg, VectorOp, Width};
 
@@ -90,4 +85,22 @@ fn gathered(emitter: &mut Emitter<'_>, inst: &Arithmetic, from: From, width: Wid
     let at = i64::from(width.bytes()) * i64::from(element);
     let window = window(emitter, from, at);
     shuffled(emitter, window, window, |byte| byte % width.bytes())
+}
+
+/// The number of elements that a slide moves, if it is known.
+pub(super) fn distance(emitter: &Emitter<'_>, source: Source) -> Option<u32> {
+    match source {
+        Source::Immediate(distance) => Some(distance.cast_unsigned()),
+        Source::Scalar(reg) => emitter.known().constant(reg),
+        Source::Vector(_) | Source::None => None,
+    }
+}
+
+/// The scalar operand as an element at one place of a vector.
+fn inserted(emitter: &mut Emitter<'_>, vector: Value, width: Width, lane: u32, source: Source) -> Value {
+    let scalar = scalar(emitter, source);
+    let element = narrowed(emitter, scalar, width);
+    let vector = cast(emitter, vector_of(width), vector);
+    let lane = lane.to_le_bytes()[0];
+    emitter.builder.ins().insertlane(vector, element, lane)
 }

@@ -4,19 +4,10 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::lanes::{active, lanes, vector_of};
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::emit::vector::group::first_element;
-use crate::jit::emit::vector::group::mask_lanes;
-use crate::jit::emit::vector::group::set_first_element;
-use crate::jit::emit::vector::lanes::blended;
-use crate::jit::emit::vector::lanes::cast;
-use crate::jit::emit::vector::lanes::elements;
-use crate::jit::emit::vector::lanes::extended;
-use crate::jit::emit::vector::lanes::first;
-use crate::jit::emit::vector::lanes::grouped;
-use crate::jit::emit::vector::lanes::half;
-use crate::jit::emit::vector::lanes::narrowed;
-use crate::jit::emit::vector::lanes::shuffled;
-use crate::jit::emit::vector::lanes::vector_register;
+use crate::jit::emit::vector::group::{first_element, mask_lanes, set_first_element};
+use crate::jit::emit::vector::lanes::{
+    blended, cast, elements, extended, first, grouped, half, narrowed, shuffled, vector_register,
+};
 use crate::vector::inst::Shape;
 use crate::vector::legal::Operands;
 use crate::vector::{Arithmetic, Source, VLEN_BYTES, VectorOp, Width};

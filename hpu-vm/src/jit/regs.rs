@@ -2,7 +2,7 @@
 
 use crate::inst::{Format, Inst, Op, Reg};
 
-use super::vector::scalars;
+use crate::vector::{Addressing, Configure, Length, Memory, NewType, Source, VectorInst};
 
 /// A set of registers, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,4 +73,24 @@ pub(crate) const fn size(inst: &Inst) -> Option<u32> {
             _ => return None,
         },
     })
+}
+
+/// Scalar registers that a vector instruction reads, and the one it writes (x0 for none).
+pub(crate) fn scalars(inst: &Inst) -> (Regs, Reg) {
+    let none = Regs(0);
+    match inst.vector() {
+        None => (none, Reg::ZERO),
+        Some(VectorInst::Configure(Configure { rd, length, vtype })) => {
+            let reads = if let Length::Register(reg) = length { none.with(reg) } else { none };
+            (if let NewType::Register(reg) = vtype { reads.with(reg) } else { reads }, rd)
+        }
+        Some(VectorInst::Memory(Memory { rs1, addressing, .. })) => {
+            let reads = none.with(rs1);
+            (if let Addressing::Strided(reg) = addressing { reads.with(reg) } else { reads }, Reg::ZERO)
+        }
+        Some(VectorInst::Arithmetic(inst)) => {
+            let reads = if let Source::Scalar(reg) = inst.source { none.with(reg) } else { none };
+            (reads, if inst.op.shape().has_scalar_result() { inst.rd() } else { Reg::ZERO })
+        }
+    }
 }
