@@ -414,13 +414,13 @@ impl<D: Device> BoundState<'_, D> {
 
     /// See [`TaskRefs::issue_last_send`].
     #[inline]
-    fn issue_last_send(&mut self, send: LastSend) -> bool {
+    fn issue_last_send(mut self, send: LastSend) -> bool {
         self.refs().issue_last_send(send)
     }
 
     /// Whether the handler returned. Issues the send that it left to its caller.
     #[inline(always)]
-    fn has_returned(&mut self, result: CallResult) -> bool {
+    fn has_returned(self, result: CallResult) -> bool {
         match result {
             CallResult::Returned => true,
             CallResult::LastSend(send) => self.issue_last_send(send),
