@@ -12,12 +12,11 @@ use spin_abi::map::RETURN_ADDRESS;
 use super::context::{Contexts, InlineContext};
 use super::flow::{Cost, Flow, MAX_COST};
 use super::functions::Functions;
-use super::graph::{Block, BlockId, Cfg, End, Restore, Start, Target};
+use super::graph::{Block, BlockId, Cfg, End, Start, Target};
 use super::regions::Region;
 use crate::code::Code;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::regs::writes;
 
 /// Number of instructions up to which calls are inlined.
 const MAX_INLINED: usize = 2_000;
@@ -338,19 +337,8 @@ impl<'c> Explorer<'c> {
                 Next::Nowhere => break End::Goto(Target { pc: following.pc, block: None }),
             }
         };
-        let back = self.contexts.back(leader.context);
-        let restore = back.and_then(|back| restore(&body, back));
-        Block { start: leader.pc, body, end, cold: false, restore }
+        Block { start: leader.pc, body, end, cold: false }
     }
-}
-
-/// Finds the instruction that frees a stack frame from which the block has loaded its return address, presumably `back`.
-fn restore(body: &[(u32, Decoded)], back: u32) -> Option<Restore> {
-    let loads = body.iter().rposition(|(_, decoded)| writes(&decoded.inst) == Reg::RA)?;
-    let load = &body[loads].1.inst;
-    let frees = |inst: &Inst| inst.op == Op::Addi && (inst.rd, inst.rs1) == (Reg::SP, Reg::SP) && inst.imm > 0;
-    let index = loads + body[loads..].iter().position(|(_, next)| frees(&next.inst))?;
-    (load.op == Op::Lw && load.rs1 == Reg::SP).then_some(Restore { index, back })
 }
 
 /// Whether `count` instructions from `pc` on follow one another.

@@ -45,29 +45,13 @@ pub(crate) struct Block {
     /// The block is only reached through code that the image marks as rarely executed. It is part of the graph for the
     /// sake of liveness, but is compiled in a shared region.
     pub(crate) cold: bool,
-    /// The instruction that frees a stack frame after the return address was loaded from it.
-    pub(crate) restore: Option<Restore>,
 }
 
 impl Block {
-    /// The return address expected in `ra` after the instruction at `index`.
-    pub(crate) fn restored(&self, index: usize) -> Option<u32> {
-        self.restore.filter(|restore| restore.index == index).map(|restore| restore.back)
-    }
-
     /// The last instruction.
     pub(crate) fn last(&self) -> Option<&Inst> {
         self.body.last().map(|(_, decoded)| &decoded.inst)
     }
-}
-
-/// See [`Block::restore`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Restore {
-    /// Index of the instruction that frees the frame.
-    pub(crate) index: usize,
-    /// Return address of the inlined call.
-    pub(crate) back: u32,
 }
 
 /// How a region is entered.

@@ -60,9 +60,8 @@ fn at_end(block: &Block, live: &[Regs], results: Regs) -> Regs {
     }
 }
 
-/// Live before an instruction. A return address that is not the expected one leads out of the region.
+/// Live before an instruction.
 fn before(block: &Block, index: usize, after: Regs) -> Regs {
-    let after = if block.restored(index).is_some() { Regs::ALL } else { after };
     let inst = &block.body[index].1.inst;
     after.without(writes(inst)).or(reads(inst))
 }

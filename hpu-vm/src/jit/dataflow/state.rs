@@ -9,6 +9,7 @@ use super::pointers::Pointers;
 use super::vector;
 use crate::alu;
 use crate::csr::Csr;
+use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::cfg::Block;
 use crate::jit::regs::{Regs, reads, writes};
@@ -112,14 +113,7 @@ impl RegState {
 
     /// Applies the instruction at an index of a block.
     pub(super) fn transfer(&mut self, block: &Block, index: usize) {
-        let (pc, decoded) = &block.body[index];
-        self.apply(*pc, &decoded.inst, decoded.size);
-        if let Some(back) = block.restored(index) {
-            self.constants[Reg::RA.index()] = Some(back);
-        }
-    }
-
-    fn apply(&mut self, pc: u32, inst: &Inst, size: u8) {
+        let &(pc, Decoded { ref inst, size }) = &block.body[index];
         if inst.op == Op::Ecall {
             // The results of an `ecall` are a0 and a1.
             [Reg::A0, Reg::A1].into_iter().for_each(|reg| self.forget(reg));

@@ -42,10 +42,6 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, id: BlockId) {
         if !leaves_packet(&decoded.inst) {
             emitter.cache.forget_packet();
         }
-        if let Some(back) = block.restored(index) {
-            (emitter.at.index, emitter.at.uncounted) = (index + 1, index + 1);
-            control::expect_return_address(emitter, decoded.next(*pc), back);
-        }
     }
     (emitter.at.index, emitter.at.uncounted) = (block.body.len(), block.body.len());
     control::end(emitter, id);

@@ -11,7 +11,7 @@ use super::counters::count_end;
 use super::emitter::{Cursor, Emitter};
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::{Block, BlockId, End, TableId, Target};
+use crate::jit::cfg::{BlockId, End, TableId, Target};
 use crate::jit::passes::Choice;
 use crate::jit::regs::{Regs, writes};
 
@@ -28,17 +28,16 @@ pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {
             if let Some(send) = emitter.outcome.last_send.take() {
                 return return_sending(emitter, send);
             }
-            publish_results(emitter, block);
+            publish(emitter);
             count_end(emitter);
             goto(emitter, target);
         }
         (End::Branch { taken, not }, Some((_, decoded))) => {
             let condition = condition(emitter, &decoded.inst);
+            publish(emitter);
             if let Some(choice) = emitter.input.plan.choices[id] {
-                publish_results(emitter, block);
                 return choose(emitter, condition, choice);
             }
-            publish_results(emitter, block);
             count_end(emitter);
             branch(emitter, condition, taken, not);
         }
@@ -52,16 +51,8 @@ pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {
 }
 
 /// Makes the values that the block leaves in registers available in other blocks.
-fn publish_results(emitter: &mut Emitter<'_>, block: &Block) {
+fn publish(emitter: &mut Emitter<'_>) {
     let live = emitter.live();
-    let mut rest = live;
-    for (_, decoded) in block.body.iter().rev() {
-        let rd = writes(&decoded.inst);
-        if rest.has(rd) && is_cheap(decoded.inst.op) && emitter.known().constant(rd).is_none() {
-            emitter.registers.compute(&mut emitter.builder, rd);
-        }
-        rest = rest.without(rd);
-    }
     emitter.publish(live);
 }
 
@@ -105,7 +96,7 @@ fn compiled(emitter: &Emitter<'_>, target: &Target) -> Option<BlockId> {
 /// Continues outside of the region.
 fn leave(emitter: &mut Emitter<'_>, target: &Target) {
     let live = target.block.map_or(Regs::ALL, |id| emitter.input.facts.live(id, 0));
-    emitter.jump_out(target.pc, live, Regs(0));
+    emitter.jump_out(target.pc, live);
 }
 
 fn condition(emitter: &mut Emitter<'_>, inst: &Inst) -> Value {
@@ -150,17 +141,8 @@ fn choose(emitter: &mut Emitter<'_>, condition: Value, choice: Choice) {
     let value = emitter.builder.ins().select(condition, taken, not);
     emitter.set(rd, value);
     emitter.ways.shared_after[choice.skipped] = emitter.ways.shared;
-    let live = emitter.live();
-    emitter.publish(live);
+    publish(emitter);
     goto(emitter, &choice.then);
-}
-
-/// Leaves the region at `next` unless a frame's return address is `back`, that of the inlined call: so registers need not be
-/// kept for returns to anywhere.
-pub(super) fn expect_return_address(emitter: &mut Emitter<'_>, next: u32, back: u32) {
-    let address = emitter.registers.get(&mut emitter.builder, Reg::RA);
-    let other = emitter.compare(IntCC::NotEqual, address, back);
-    emitter.unlikely(other, |emitter| emitter.jump_out(next, Regs::ALL, Regs(0).with(Reg::RA)));
 }
 
 /// Where a computed jump leads.
@@ -218,9 +200,4 @@ pub(super) fn dispatch(emitter: &mut Emitter<'_>, table: TableId) {
     let nowhere = emitter.builder.create_block();
     switch.emit(&mut emitter.builder, address, nowhere);
     fill_cold(emitter, nowhere, |emitter| emitter.jump_out_to(address));
-}
-
-/// Whether Cranelift would recompute the result rather than keep it.
-const fn is_cheap(op: Op) -> bool {
-    matches!(op, Op::Addi | Op::Andi | Op::Ori | Op::Xori | Op::Add | Op::Sub | Op::And | Op::Or | Op::Xor)
 }

@@ -12,7 +12,7 @@ use spin_abi::fault::Cause;
 use super::access::{TRUSTED, offset};
 use super::emitter::Emitter;
 use super::ways::Ways;
-use crate::inst::{Format, Inst, Reg};
+use crate::inst::{Format, Inst};
 use crate::jit::cfg::{BlockId, End};
 use crate::jit::convention::RETURNED;
 use crate::jit::pc_map::{FAULT_RETURN, HANDLER_RETURN};
@@ -60,34 +60,33 @@ impl Emitter<'_> {
     /// Ends the block: the interpreter continues with the current instruction.
     pub(super) fn interpret(&mut self) {
         let (pc, live) = (self.at.pc, self.live());
-        self.leave_at(Some(pc), live, Regs(0), Way::Interpret);
+        self.leave_at(Some(pc), live, Way::Interpret);
     }
 
     /// Ends the block: the interpreter continues at `pc`, the address of the next instruction.
     pub(super) fn interpret_from(&mut self, pc: u32) {
         let live = self.live();
-        self.leave_at(Some(pc), live, Regs(0), Way::Interpret);
+        self.leave_at(Some(pc), live, Way::Interpret);
     }
 
-    /// Ends the block: execution continues at `pc`, where the registers `live` may be read. The values of `changed` are not
-    /// those that are known of them.
-    pub(super) fn jump_out(&mut self, pc: u32, live: Regs, changed: Regs) {
-        self.leave_at(Some(pc), live, changed, Way::Jump);
+    /// Ends the block: execution continues at `pc`, where the registers `live` may be read.
+    pub(super) fn jump_out(&mut self, pc: u32, live: Regs) {
+        self.leave_at(Some(pc), live, Way::Jump);
     }
 
     /// Ends the block: execution continues at a computed address.
     pub(super) fn jump_out_to(&mut self, pc: Value) {
         self.store_state(pc, offset_of!(State, hart.pc));
-        self.leave_at(None, Regs::ALL, Regs(0), Way::Jump);
+        self.leave_at(None, Regs::ALL, Way::Jump);
     }
 
     /// Ends the block: the task waits, and the interpreter continues with the current instruction when it is resumed.
     pub(super) fn wait(&mut self) {
         let (pc, live) = (self.at.pc, self.live());
-        self.leave_at(Some(pc), live, Regs(0), Way::Wait);
+        self.leave_at(Some(pc), live, Way::Wait);
     }
 
-    fn leave_at(&mut self, pc: Option<u32>, live: Regs, changed: Regs, way: Way) {
+    fn leave_at(&mut self, pc: Option<u32>, live: Regs, way: Way) {
         let junction = match way {
             Way::Interpret => &mut self.ways.interpreted,
             Way::Jump => &mut self.ways.jumps,
@@ -97,22 +96,12 @@ impl Emitter<'_> {
         self.publish_count();
         // The state's own values need not be noted.
         let noted = if self.registers.in_state() { Regs(0) } else { live };
-        let is_noted = |(reg, _): &(Reg, u32)| noted.has(*reg) && !changed.has(*reg);
-        let known = self.known().constants().filter(is_noted).collect();
-        for reg in self.known().unknown(live).or(Regs(live.0 & changed.0)).iter() {
-            self.save_value(reg);
-        }
+        let known = self.known().constants().filter(|(reg, _)| noted.has(*reg)).collect();
+        self.save(self.known().unknown(live));
         self.vectors.save_all(&mut self.builder, self.state);
         let number = self.ways.exits.add(pc, known);
         let number = self.constant(number);
         self.builder.ins().jump(exit, &[number.into()]);
-    }
-
-    /// Writes a register's value to the hart, unless the hart has it.
-    fn save_value(&mut self, reg: Reg) {
-        if !self.registers.in_state() && self.registers.is_written(reg) {
-            self.registers.save(&mut self.builder, self.state, reg);
-        }
     }
 
     /// Ends the block: the host has ended the task. `result` of its function is the complement of the

@@ -94,9 +94,8 @@ fn hides(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool) -> bool {
 
 /// As [`hides`], for commands that are `separate` or that reuse words.
 fn hides_all(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool, separate: bool) -> bool {
-    let block = &cfg.blocks[id];
     let (mut stored, mut info, mut begun, mut any) = (Fields::default(), None, false, false);
-    for (index, inst, state) in facts.walk(cfg, id) {
+    for (_, inst, state) in facts.walk(cfg, id) {
         let offset = register(inst, state);
         match offset.map(|offset| Fields::field(offset).filter(|_| inst.op == Op::Sw)) {
             Some(Some(field)) => {
@@ -117,10 +116,6 @@ fn hides_all(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool, separate:
             None if begun && !computes(inst) || any && may_read(inst, state, is_exact) => return false,
             None => {}
         }
-        // Code outside of the region may read the words.
-        if (begun || any) && block.restored(index).is_some() {
-            return false;
-        }
     }
     any && !(separate && begun)
 }
@@ -136,8 +131,8 @@ enum Use {
 
 impl Use {
     fn of(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool) -> Self {
-        let (block, mut stored) = (&cfg.blocks[id], Fields::default());
-        for (index, inst, state) in facts.walk(cfg, id) {
+        let mut stored = Fields::default();
+        for (_, inst, state) in facts.walk(cfg, id) {
             match register(inst, state).filter(|_| inst.op == Op::Sw) {
                 Some(offset) => Fields::field(offset).into_iter().for_each(|field| stored.add(field)),
                 None if may_read(inst, state, is_exact) => return Self::Reads,
@@ -145,10 +140,6 @@ impl Use {
             }
             if stored == Fields::ALL {
                 return Self::Replaces;
-            }
-            // An unexpected return address leads out of the region.
-            if block.restored(index).is_some() {
-                return Self::Reads;
             }
         }
         Self::Neither
@@ -191,7 +182,5 @@ fn last_action(cfg: &Cfg, id: BlockId) -> Option<usize> {
     let after = &cfg.blocks[to];
     let returns = after.body.is_empty() && matches!(after.end, End::Fetch(RETURN_ADDRESS)) && !after.cold;
     let last = block.body.iter().rposition(|(_, decoded)| !computes(&decoded.inst))?;
-    // The check of a return address may lead out of the region.
-    let expected = (last..block.body.len()).any(|index| block.restored(index).is_some());
-    (returns && !expected).then_some(last)
+    returns.then_some(last)
 }

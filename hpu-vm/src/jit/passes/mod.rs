@@ -79,7 +79,7 @@ impl Plan {
         let task_pointer = if options.described { task_pointer::find(cfg) } else { None };
         let watched = any_device || counts || options.observe;
         Some(Self {
-            checks: Checked::new(cfg, facts, task_pointer, any_device, is_exact),
+            checks: Checked::new(cfg, facts, task_pointer, any_device),
             commands: CommandPlan::new(cfg, facts, watched, is_exact),
             zero_copy: zero_copy::bytes_read(cfg, facts, &forest, options, any_device),
             spins,

@@ -51,11 +51,6 @@ impl Values {
         values
     }
 
-    /// A copy that has checked nothing.
-    pub(super) fn unchecked(&self) -> Self {
-        Self { places: self.places, checked: HashMap::new(), newest: self.newest }
-    }
-
     /// Keeps what holds in both.
     fn join(&mut self, other: &Self) {
         for reg in (0..32).map(Reg::new) {
