@@ -72,7 +72,7 @@ impl Code {
     }
 
     /// Whether a jump from `pc` to `target` is to the beginning of another function than the one it is in, or of none that is known.
-    pub(crate) fn leads_to_function(&self, pc: u32, target: u32) -> bool {
+    pub(crate) fn enters_other_function(&self, pc: u32, target: u32) -> bool {
         self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)
     }
 
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// Returns the instruction at `pc`, which must be even; `None` where there is no instruction, see
-    /// [`Code::why_not`].
+    /// [`Code::fetch_fault`].
     #[must_use]
     #[inline]
     pub fn fetch(&self, pc: u32) -> Option<&Decoded> {
@@ -109,7 +109,7 @@ impl Code {
 
     /// Returns cause and address of the fault of executing at `pc`, where [`Code::fetch`] found nothing.
     #[must_use]
-    pub fn why_not(&self, pc: u32) -> (Cause, u32) {
+    pub fn fetch_fault(&self, pc: u32) -> (Cause, u32) {
         if pc & 1 != 0 {
             return (Cause::InstructionMisaligned, pc);
         }
@@ -194,7 +194,7 @@ mod tests {
             if pc & 1 == 0 {
                 assert!(code.fetch(pc).is_none(), "{pc:#x}");
             }
-            assert_eq!(code.why_not(pc), (cause, address), "{pc:#x}");
+            assert_eq!(code.fetch_fault(pc), (cause, address), "{pc:#x}");
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let code = Code::new(vec![segment(BASE, &[1, 0, 1]), segment(BASE + 8, &[1, 0])]);
         let found: Vec<u32> = (0..12).step_by(2).filter(|&at| code.fetch(BASE + at).is_some()).collect();
         assert_eq!(found, [0, 8]);
-        assert_eq!(code.why_not(BASE + 2), (Cause::InstructionAccess, BASE + 2));
+        assert_eq!(code.fetch_fault(BASE + 2), (Cause::InstructionAccess, BASE + 2));
         assert!(code.contains(BASE + 2) && !code.contains(BASE + 3) && !code.contains(BASE + 10));
     }
 

@@ -92,7 +92,7 @@ fn fetch_fault(pc: u32, code: &Code) -> Exit {
     if pc == RETURN_ADDRESS {
         return Exit::Returned;
     }
-    let (cause, address) = code.why_not(pc);
+    let (cause, address) = code.fetch_fault(pc);
     Exit::Fault(Fault { cause, pc, address })
 }
 

@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PACKET_WINDOW, PAGE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use crate::memory::{Access, Level, Near, PacketWindows, Window};
+use crate::memory::{Access, LastWindow, Level, PacketWindows, Window};
 
 /// Maximum number of ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler
 /// memory, stack, task registers, and a reserve.
@@ -270,7 +270,7 @@ pub enum ViewError {
 
 /// Addresses that stand for others, and where the stack is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct AddressMap {
     /// L1 base of the own cluster and size of the window at [`L1_ALIAS`] that shows it; size 0 for none.
     l1: (u32, u32),
     /// Where the task registers lie, if they are shown at their addresses in the driver page.
@@ -289,7 +289,7 @@ const fn stand_for_others(base: u32, len: u32) -> bool {
     base >> 24 <= ALIASES && base.saturating_add(len) >> 24 >= ALIASES
 }
 
-impl Places {
+impl AddressMap {
     pub(crate) const fn set_l1(&mut self, base: u32, size: u32) {
         self.l1 = (base, size);
     }
@@ -303,18 +303,18 @@ impl Places {
     }
 
     /// Where the task registers lie; 0 when they are shown nowhere else.
-    pub(crate) fn task(&self) -> u32 {
+    pub(crate) fn task_base(&self) -> u32 {
         self.task.unwrap_or(0)
     }
 
     /// Where an access of `len` bytes at `address` goes.
     #[inline(always)]
-    pub(crate) const fn place(&self, address: u32, len: u32) -> u32 {
+    pub(crate) const fn canonical(&self, address: u32, len: u32) -> u32 {
         if address >> 24 == ALIASES { self.aliased(address, len) } else { address }
     }
 
     /// Where in the alias of L1 an address is shown too, if it is.
-    pub(crate) fn in_alias(&self, address: u32) -> Option<u32> {
+    pub(crate) fn in_l1_alias(&self, address: u32) -> Option<u32> {
         let (base, size) = self.l1;
         let in_l1 = address.wrapping_sub(base);
         (in_l1 < size).then(|| L1_ALIAS + in_l1)
@@ -333,7 +333,7 @@ impl Places {
 
     /// See [`View::below_stack`].
     pub(crate) fn below_stack(&self, address: u32) -> bool {
-        let address = self.place(address, 1);
+        let address = self.canonical(address, 1);
         self.stack.is_some_and(|base| (1..=PAGE).contains(&base.wrapping_sub(address)))
     }
 }
@@ -345,10 +345,10 @@ pub struct View<'m> {
     /// Range the last access was in: the next one is there most often.
     last: Cell<usize>,
     /// Memory that was copied from last.
-    near: Near,
+    last_window: LastWindow,
     /// The range of the packet in L2, if there is one.
     l2_packet: Option<usize>,
-    places: Places,
+    addresses: AddressMap,
     checks: Checks,
 }
 
@@ -373,7 +373,7 @@ impl<'m> View<'m> {
         let index = self.ranges.len();
         self.ranges.try_push(range).map_err(|_| ViewError::Full { kind, base })?;
         match kind {
-            RegionKind::Stack => self.places.stack = Some(base),
+            RegionKind::Stack => self.addresses.stack = Some(base),
             RegionKind::L2Packet => self.l2_packet = Some(index),
             _ => {}
         }
@@ -397,12 +397,12 @@ impl<'m> View<'m> {
 
     /// Maps `size` bytes (below 16 MiB) of the cluster's L1 at `cluster_l1_base` at [`L1_ALIAS`] too.
     pub const fn set_l1_alias(&mut self, cluster_l1_base: u32, size: u32) {
-        self.places.set_l1(cluster_l1_base, size);
+        self.addresses.set_l1(cluster_l1_base, size);
     }
 
     /// Maps the task registers at `task` to their addresses in the driver page too.
     pub const fn set_task_alias(&mut self, task: u32) {
-        self.places.task = Some(task);
+        self.addresses.task = Some(task);
     }
 
     /// Sets the granularity of checks on loads, stores and atomics.
@@ -414,12 +414,12 @@ impl<'m> View<'m> {
     #[inline]
     pub(crate) fn set_len(&mut self, kind: RegionKind, len: u32) -> Option<()> {
         let range = self.ranges.iter_mut().find(|range| range.kind == kind)?;
-        self.near.forget(range.base);
+        self.last_window.forget(range.base);
         range.memory.set_len(len)
     }
 
-    pub(crate) const fn places(&self) -> Places {
-        self.places
+    pub(crate) const fn addresses(&self) -> AddressMap {
+        self.addresses
     }
 
     /// Returns the canonical address of a byte: `address` itself, unless it lies in the own cluster's alias window or
@@ -427,7 +427,7 @@ impl<'m> View<'m> {
     #[must_use]
     #[inline]
     pub const fn normalise(&self, address: u32) -> u32 {
-        self.places.place(address, 1)
+        self.addresses.canonical(address, 1)
     }
 
     /// Returns kind, base and length of every range, including empty ones.
@@ -440,7 +440,7 @@ impl<'m> View<'m> {
     #[must_use]
     pub fn kind_of(&self, address: u32, len: u32) -> Option<(RegionKind, u32)> {
         let (index, offset) = self.find(address, len)?;
-        if self.places.task.is_some() && address.wrapping_sub(TASK) < TASK_LEN {
+        if self.addresses.task.is_some() && address.wrapping_sub(TASK) < TASK_LEN {
             return Some((RegionKind::Task, address - TASK));
         }
         Some((self.ranges[index].kind, offset))
@@ -473,7 +473,7 @@ impl<'m> View<'m> {
     #[inline(always)]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
         // Of most copies, this is all.
-        if self.near.copy_out(address, to) { Some(()) } else { self.find_and_copy_out(address, to) }
+        if self.last_window.copy_out(address, to) { Some(()) } else { self.find_and_copy_out(address, to) }
     }
 
     #[inline(never)]
@@ -483,7 +483,7 @@ impl<'m> View<'m> {
         if let Memory::Shared(window) = memory
             && !stand_for_others(*base, window.len())
         {
-            self.near.note(*base, window);
+            self.last_window.note(*base, window);
         }
         memory.copy_out(offset, to)
     }
@@ -491,7 +491,7 @@ impl<'m> View<'m> {
     /// Calls `look` with `len` bytes at `address` in the frame, if they belong to a packet that is not copied to its
     /// window. Does not count as an access.
     #[inline]
-    pub fn look_at_frame<R>(&self, address: u32, len: u32, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    pub fn with_frame_bytes<R>(&self, address: u32, len: u32, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let (index, offset) = self.find(address, len)?;
         let Memory::Packet(Packet { windows, level, .. }) = &self.ranges[index].memory else { return None };
         windows.look(*level, offset, len as usize, look)
@@ -522,7 +522,7 @@ impl<'m> View<'m> {
     /// Loads `N` bytes.
     #[inline]
     pub(crate) fn load<const N: usize>(&mut self, address: u32) -> Option<[u8; N]> {
-        let address = self.places.place(address, N as u32);
+        let address = self.addresses.canonical(address, N as u32);
         let load = |range: &Range<'_>| range.memory.load(address.wrapping_sub(range.base), Checks::Exact);
         if let Some(bytes) = self.ranges.get(self.last.get()).and_then(load) {
             return Some(bytes);
@@ -536,7 +536,7 @@ impl<'m> View<'m> {
     /// Stores `N` bytes; `None` and no effect when they may not be written.
     #[inline]
     pub(crate) fn store<const N: usize>(&mut self, address: u32, value: [u8; N]) -> Option<()> {
-        let address = self.places.place(address, N as u32);
+        let address = self.addresses.canonical(address, N as u32);
         let store = |range: &mut Range<'_>| range.memory.store(address.wrapping_sub(range.base), value, Checks::Exact);
         if self.ranges.get_mut(self.last.get()).and_then(store).is_some() {
             return Some(());
@@ -589,34 +589,34 @@ impl<'m> View<'m> {
 
     /// Loads the word at `address`, which must be aligned, in the one order of all threads' atomics.
     pub(crate) fn load_word(&self, address: u32) -> Option<u32> {
-        let address = self.places.place(address, 4);
+        let address = self.addresses.canonical(address, 4);
         self.ranges.iter().find_map(|r| r.memory.load_word(address.wrapping_sub(r.base), self.checks))
     }
 
     /// Replaces the word at `address`, which must be aligned, by what `new` makes of it, as one step for all threads
     /// that share it; returns the old one. `None` and no effect when it may not be written.
     pub(crate) fn update_word(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Option<u32> {
-        let (address, checks) = (self.places.place(address, 4), self.checks);
+        let (address, checks) = (self.addresses.canonical(address, 4), self.checks);
         self.ranges.iter_mut().find_map(|r| r.memory.update_word(address.wrapping_sub(r.base), checks, &new))
     }
 
     /// Replaces the word at `address`, which must be aligned, by `new` if it is `expected`, as one step for all threads
     /// that share it; says whether it was. `None` and no effect when it may not be written.
     pub(crate) fn exchange_word(&mut self, address: u32, expected: u32, new: u32) -> Option<bool> {
-        let (address, checks) = (self.places.place(address, 4), self.checks);
+        let (address, checks) = (self.addresses.canonical(address, 4), self.checks);
         self.ranges.iter_mut().find_map(|r| r.memory.exchange_word(address.wrapping_sub(r.base), checks, expected, new))
     }
 
     /// Whether `address` lies in the page below the stack, which an overflowing stack accesses first.
     #[must_use]
     pub fn below_stack(&self, address: u32) -> bool {
-        self.places.below_stack(address)
+        self.addresses.below_stack(address)
     }
 
     /// Index of the range that holds `len` bytes at `address`, and where in it.
     #[inline]
     fn find(&self, address: u32, len: u32) -> Option<(usize, u32)> {
-        let address = self.places.place(address, len);
+        let address = self.addresses.canonical(address, len);
         let last = self.last.get();
         let offset = self.ranges.get(last).and_then(|range| range.offset(address, len));
         offset.map(|offset| (last, offset)).or_else(|| self.search(address, len))

@@ -47,7 +47,7 @@ impl Range {
 impl Bounds {
     /// Bounds of `ranges`, those in the own L1 in the layout's alias window too.
     pub(crate) fn new(layout: &Layout, ranges: &[Range]) -> Self {
-        let alias = (layout.places().l1_base(), layout.places().l1_size());
+        let alias = (layout.addresses().l1_base(), layout.addresses().l1_size());
         let mut bounds = Self { beyond: Words::new(PAGES), alias };
         for range in ranges.iter().filter(|range| range.len > 0) {
             bounds.resize(range.base, range.len, range.protected(ranges));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::options::Options;
 use super::translation::{Source, TranslateError, Translation};
 use crate::code::CodeSegment;
-use crate::known::Known;
+use crate::weak_cache::WeakCache;
 
 /// All that a translation depends on.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ struct Key {
 /// share the cache.
 #[derive(Debug, Default)]
 pub struct Translations {
-    known: Known<Key, Translation>,
+    known: WeakCache<Key, Translation>,
 }
 
 impl Translations {

@@ -349,7 +349,7 @@ impl<'c> Explorer<'c> {
 
     /// Where a jump that does not come back leads to, in this function or another one.
     fn go(&mut self, from: Place, pc: u32) -> Place {
-        if from.frame == Frame::SHARED || !self.code.leads_to_function(from.pc, pc) {
+        if from.frame == Frame::SHARED || !self.code.enters_other_function(from.pc, pc) {
             return self.jump(from.frame, pc);
         }
         // Not back to the handler itself, or what it does most often would be in a loop. Others are the same wherever they came from.

@@ -23,8 +23,8 @@ use crate::hart::Hart;
 use crate::host::HostBytes;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::{Begun, Offering, PacketWindows, SpaceError, keep_in_l1};
-use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
+use crate::memory::{PacketLender, PacketWindows, SpaceError, TaskStart, keep_in_l1};
+use crate::trap::{self, TrapError, TrapGuard, Watch, Watchdog};
 use crate::view::View;
 
 /// What a device call returns when the task is ended: the complement of the state's address, which is negative, since no address of a
@@ -109,12 +109,12 @@ impl Executor {
     /// calls the limits are enforced too, but at a cost of 3 % of one thread's time.
     #[must_use]
     pub fn look_at_others(&self) -> Duration {
-        Duration::from_nanos(self.watchdog.look_at_others())
+        Duration::from_nanos(self.watchdog.poll_peers())
     }
 
     /// Marks this thread as sleeping: other threads must not rely on its [checks](Executor::look_at_others).
     pub fn rest(&self) {
-        self.watchdog.rest();
+        self.watchdog.stop_polling();
     }
 
     /// Lets `run` execute tasks like `task` in `slot`, with `device`: a single one, or many consecutively.
@@ -150,12 +150,12 @@ impl Executor {
         // SAFETY: both are of the slot, which is borrowed until the end of this function.
         unsafe { (*state).view = ptr::from_mut((*slot).view()).cast() };
         let watch = self.watchdog.watch();
-        watch.expect(limit, task.may_park && task.translation.is_some_and(Translation::waits));
+        watch.set_limit(limit, task.may_park && task.translation.is_some_and(Translation::waits));
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
-        let _attending = unsafe { Attending::new(watch, state) };
+        let _attending = unsafe { TrapGuard::new(watch, state) };
         // SAFETY: the windows live as long as the slot, which is borrowed until the end of this function.
-        let offering = unsafe { windows.as_ref() }.map(Offering::to);
+        let offering = unsafe { windows.as_ref() }.map(PacketLender::new);
         let offering = offering.as_ref();
         let reads = entry.is_some_and(|entry| entry.in_place > 0);
         let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, reads, whole };
@@ -201,7 +201,7 @@ struct BoundParts<'b> {
     /// The same, when there is a `block`, and nothing to see to between tasks but that and the packet.
     simple: Option<&'b Entry>,
     /// The slot's windows for packets, if there are some.
-    offering: Option<&'b Offering<'b>>,
+    offering: Option<&'b PacketLender<'b>>,
     /// The packet in L1 may be read where it arrived.
     reads: bool,
     /// The hart has to hold all registers when a task begins.
@@ -227,7 +227,9 @@ impl<D: Device> Bound<'_, D> {
     pub fn looked_at(&self, in_l1: usize) -> usize {
         let in_place = self.parts.entry.map_or(0, |entry| entry.in_place as usize).min(in_l1);
         // SAFETY: the slot is borrowed; no task runs.
-        unsafe { &*self.parts.slot }.packet_windows().map_or(0, |windows| windows.copied(in_l1).max(in_place))
+        unsafe { &*self.parts.slot }
+            .packet_windows()
+            .map_or(0, |windows| windows.expected_copy_len(in_l1).max(in_place))
     }
 
     /// Sets the number of bytes of the packet window that the next tasks may access: see [`Slot::set_packet_len`].
@@ -268,7 +270,7 @@ impl<D: Device> Bound<'_, D> {
     }
 
     /// Runs a task until it ends or is parked. A parked task must be resumed by [`Bound::resume`] before any other task
-    /// runs in the slot. `packet` is the content of the windows, see [`crate::memory::Space::offer`].
+    /// runs in the slot. `packet` is the content of the windows, see [`crate::memory::Space::with_packet`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
         if self.does_return(Some(packet), |_, _| {}) { Exit::Returned } else { self.exit() }
@@ -302,7 +304,7 @@ impl<D: Device> Bound<'_, D> {
         // and a view that only this uses. The translated code is what `State::lookup` knows.
         unsafe {
             // A flag that a tick raises from here on is for this task.
-            parts.watch.announce(parts.state);
+            parts.watch.begin_task(parts.state);
             match parts.simple {
                 Some(entry) if (*parts.state).is_fresh() => {
                     describe(&parts, true);
@@ -357,7 +359,7 @@ impl BoundParts<'_> {
         }
         // SAFETY: as the caller says.
         unsafe {
-            let ended = self.go_on::<D>(packet, self.entry, Begun::Now);
+            let ended = self.go_on::<D>(packet, self.entry, TaskStart::New);
             (*self.state).ended = ended;
         }
     }
@@ -372,14 +374,14 @@ impl BoundParts<'_> {
         // SAFETY: as the caller says.
         unsafe {
             let (Some(offering), Some(packet)) = (self.offering, packet) else {
-                self.offering.inspect(|offering| offering.nothing());
+                self.offering.inspect(|offering| offering.lend_nothing());
                 return self.run_translated::<D>(entry);
             };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            let offered = offering.offer(packet, Begun::Now, self.reads);
+            let offered = offering.lend(packet, TaskStart::New, self.reads);
             let ended = entry.execute(self.state, self.task.argument);
             // What most do, with nothing more to be told apart behind it.
             if matches!(ended, Ended::Returned) {
@@ -432,7 +434,7 @@ impl BoundParts<'_> {
         let entry = self.entry.filter(|_| state.resume != 0);
         // SAFETY: as the caller says.
         unsafe {
-            let exit = self.go_on::<D>(packet, entry, Begun::Before);
+            let exit = self.go_on::<D>(packet, entry, TaskStart::Resumed);
             // For the next task.
             (*self.state).time_limit = self.task.limits.nanoseconds();
             exit
@@ -441,18 +443,18 @@ impl BoundParts<'_> {
 
     /// # Safety
     /// As [`Self::run_any`].
-    unsafe fn go_on<D: Device>(self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
+    unsafe fn go_on<D: Device>(self, packet: &mut [u8], entry: Option<&Entry>, begun: TaskStart) -> Exit {
         let Self { slot, state, task, watch, .. } = self;
         // SAFETY: as the caller says.
         unsafe { &mut *slot }.with_packet(packet, begun, |view| {
             // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
                 (*state).view = ptr::from_mut(view).cast();
-                watch.start(state);
-                if begun == Begun::Before && (*state).time_limit != u64::MAX {
-                    watch.measure((*state).time_limit);
+                watch.start_task(state);
+                if begun == TaskStart::Resumed && (*state).time_limit != u64::MAX {
+                    watch.resume_task((*state).time_limit);
                 }
-                let at_once = begun == Begun::Before || task.limits.time.is_none();
+                let at_once = begun == TaskStart::Resumed || task.limits.time.is_none();
                 if at_once && (*state).may_park != 0 {
                     (*state).wanted.leave();
                 }
@@ -798,7 +800,7 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
             let parts = &mut *state;
             let view = &*parts.view.cast::<View<'static>>();
             let copy = |frame: &[u8]| parts.direct.copy(frame.as_ptr(), host, length).is_some();
-            if !parts.wanted.ends() && view.look_at_frame(nic, length, copy) == Some(true) {
+            if !parts.wanted.ends() && view.with_frame_bytes(nic, length, copy) == Some(true) {
                 return ptr::null_mut();
             }
             ptr::without_provenance_mut(Self::dma_to_host(state, low, high, nic, length).cast_unsigned() as usize)

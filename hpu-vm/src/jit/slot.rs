@@ -12,7 +12,7 @@ use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
 use crate::inst::Reg;
-use crate::memory::{Begun, PacketWindows, Space, SpaceError};
+use crate::memory::{PacketWindows, Space, SpaceError, TaskStart};
 use crate::view::{RegionKind, View};
 
 /// Content of the top of a task's stack: the task registers, and `handler_args_t`, to which a0 points.
@@ -153,10 +153,10 @@ impl Slot {
     pub fn new(id: u32, mut space: Space) -> Self {
         let mut state = Box::new(State::new(id));
         let (layout, view) = space.parts();
-        let places = layout.places();
+        let places = layout.addresses();
         (state.base, state.layout, state.lookup) = (layout.base(), layout, lookup);
         (state.l1_base, state.l1_size) = (places.l1_base(), places.l1_size());
-        state.task_base = places.task();
+        state.task_base = places.task_base();
         let range = |(kind, base, len)| {
             let of_packet = matches!(kind, RegionKind::Packet | RegionKind::L2Packet);
             Range { base, len, writable: of_packet || view.writable(base, len) }
@@ -166,7 +166,7 @@ impl Slot {
         let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, len)| (base, len));
         let l2_packet = window(RegionKind::L2Packet).map(|(base, _)| base);
         let packet = window(RegionKind::Packet);
-        let task = places.task();
+        let task = places.task_base();
         // The view may hold borrowed bytes too, which are not there.
         let place = |base: u32, len: u32| {
             let is_there = view.writable(base, len) && layout.writable(base, len);
@@ -177,7 +177,7 @@ impl Slot {
         state.packet = -i64::from(packet.map_or(0, |(base, _)| base));
         match space.packet().filter(|windows| windows.has_l1()) {
             // SAFETY: the slot has the state as long as the space, which alone offers frames.
-            Some(windows) => unsafe { windows.show_to(&state.shown) },
+            Some(windows) => unsafe { windows.set_source(&state.shown) },
             None => {
                 state.shown.base.store(space.base(), Relaxed);
                 state.shown.set_len(packet.map_or(0, |(_, len)| len as usize));
@@ -219,7 +219,7 @@ impl Slot {
     /// Copies a packet, or as much of it as tasks may see, to the window in L1 before a task accesses it there.
     pub fn show_in_l1(&self, packet: &[u8]) {
         if let Some(windows) = self.packet_windows() {
-            windows.show_in_l1(packet);
+            windows.write_l1(packet);
         }
     }
 
@@ -255,14 +255,14 @@ impl Slot {
     pub(super) fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
-        begun: Begun,
+        begun: TaskStart,
         run: impl FnOnce(&mut View<'static>) -> R,
     ) -> R {
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_len != len {
             self.fit_l2(len);
         }
-        self.space.offer(packet, begun, |_, view| run(view))
+        self.space.with_packet(packet, begun, |_, view| run(view))
     }
 
     /// Returns the slot's memory.
@@ -276,9 +276,9 @@ impl Slot {
         self.space.view()
     }
 
-    /// Calls a function with the view while `packet` is in the windows: see [`Space::offer`].
+    /// Calls a function with the view while `packet` is in the windows: see [`Space::with_packet`].
     pub fn offer<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
-        self.with_packet(packet, Begun::Now, task)
+        self.with_packet(packet, TaskStart::New, task)
     }
 
     /// Returns the handler's return value in a0. It is valid after a task that ended with [`crate::Exit::Returned`] in

@@ -12,7 +12,7 @@ use super::direct::Direct;
 use super::sites::Site;
 use crate::hart::Hart;
 use crate::interp::Exit;
-use crate::memory::{Layout, Shown};
+use crate::memory::{Layout, PacketSource};
 
 /// Reason why translated code was left, in [`State::exit`]. A return of the handler is reported by the code itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub struct State {
     /// Negated guest address of the packet in L1; 0 if there is none.
     pub packet: i64,
     /// Location where the packet in L1 is read.
-    pub shown: Shown,
+    pub shown: PacketSource,
     /// Exact bounds by page, for exact checks: see [`super::bounds`].
     pub bounds: *const u32,
     /// The view of the memory behind `base`.
@@ -194,7 +194,7 @@ impl State {
             l1_base: 0,
             l1_size: 0,
             packet: 0,
-            shown: Shown::nothing(),
+            shown: PacketSource::nothing(),
             bounds: ptr::null(),
             view: ptr::null_mut(),
             layout: ptr::null(),

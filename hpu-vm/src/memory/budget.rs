@@ -25,22 +25,22 @@ static MAX_SPACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Address spaces and memory mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guests {
+pub struct GuestUsage {
     /// Address spaces of 4 GiB.
     pub spaces: usize,
     /// Memory mappings.
     pub mappings: usize,
 }
 
-impl Guests {
-    fn taken() -> Self {
+impl GuestUsage {
+    fn current() -> Self {
         Self { spaces: SPACES.load(Relaxed), mappings: MAPPINGS.load(Relaxed) }
     }
 
     /// What guests may take: a quarter of the process's addresses is left to everything else.
-    fn most() -> Self {
-        static MOST: OnceLock<Guests> = OnceLock::new();
-        let most = *MOST.get_or_init(|| {
+    fn limit() -> Self {
+        static LIMIT: OnceLock<GuestUsage> = OnceLock::new();
+        let most = *LIMIT.get_or_init(|| {
             let addresses = getrlimit(Resource::As).current.unwrap_or(u64::MAX).min(ADDRESSES);
             let set = std::fs::read_to_string("/proc/sys/vm/max_map_count");
             let mappings = set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
@@ -63,23 +63,23 @@ pub fn set_max_spaces(max: usize) {
 /// Adds to a sum, up to a limit.
 fn take(sum: &AtomicUsize, count: usize, most: usize) -> Result<(), SpaceError> {
     let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= most);
-    let full = |_| SpaceError::Full { taken: Guests::taken(), most: Guests::most() };
+    let full = |_| SpaceError::Full { used: GuestUsage::current(), limit: GuestUsage::limit() };
     sum.fetch_update(Relaxed, Relaxed, room).map(drop).map_err(full)
 }
 
 /// One of the spaces that the process may have.
 #[derive(Debug)]
-pub(super) struct Seat(());
+pub(super) struct SpacePermit(());
 
-impl Seat {
+impl SpacePermit {
     /// # Errors
     /// [`SpaceError::Full`].
     pub(super) fn take() -> Result<Self, SpaceError> {
-        take(&SPACES, 1, Guests::most().spaces).map(|()| Self(()))
+        take(&SPACES, 1, GuestUsage::limit().spaces).map(|()| Self(()))
     }
 }
 
-impl Drop for Seat {
+impl Drop for SpacePermit {
     fn drop(&mut self) {
         SPACES.fetch_sub(1, Relaxed);
     }
@@ -105,7 +105,7 @@ impl Mappings {
     /// # Errors
     /// As [`Mappings::take`].
     pub(super) fn add(&self, count: usize) -> Result<(), SpaceError> {
-        take(&MAPPINGS, count, Guests::most().mappings)?;
+        take(&MAPPINGS, count, GuestUsage::limit().mappings)?;
         self.0.fetch_add(count, Relaxed);
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::budget::Mappings;
 use super::packet::{Level, PacketWindow, PacketWindows};
 use super::{Access, Region, SpaceError, Window, failed};
 use crate::device::is_device;
-use crate::view::{Places, RegionKind};
+use crate::view::{AddressMap, RegionKind};
 
 /// Unmapped bytes below guest address 0, for negative offsets.
 pub const GUARD_BELOW: usize = PAGE as usize;
@@ -157,7 +157,7 @@ impl Mapping {
     }
 
     /// Whether both show the same byte wherever both are.
-    fn agrees(&self, other: &Self) -> bool {
+    fn maps_same_bytes(&self, other: &Self) -> bool {
         let shift = |mapping: &Self| mapping.base.wrapping_sub(mapping.pages.offset);
         Arc::ptr_eq(&self.pages.region, &other.pages.region) && shift(self) == shift(other)
     }
@@ -165,14 +165,14 @@ impl Mapping {
 
 /// A window of the packet, and for whom it is open.
 #[derive(Debug)]
-struct Door {
+struct PacketPages {
     level: Level,
     base: u32,
     readable: AtomicBool,
     writable: AtomicBool,
 }
 
-impl Door {
+impl PacketPages {
     const fn new(level: Level, base: u32) -> Self {
         Self { level, base, readable: AtomicBool::new(false), writable: AtomicBool::new(false) }
     }
@@ -189,7 +189,7 @@ impl Door {
         if open.load(Relaxed) || windows.touch(self.level, access).is_none() {
             return false;
         }
-        let places = [Some(self.base), layout.places.in_alias(self.base)];
+        let places = [Some(self.base), layout.addresses.in_l1_alias(self.base)];
         let protect = |base| layout.reservation.protect(base, PACKET_WINDOW, protection);
         if places.into_iter().flatten().try_for_each(protect).is_err() {
             return false;
@@ -205,9 +205,9 @@ impl Door {
 
 /// What a refused access of translated code comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum FaultOutcome {
     /// It may be repeated.
-    Again,
+    Retry,
     /// It is meant for a device.
     Device,
     /// It ends the task.
@@ -219,10 +219,10 @@ pub(crate) enum Refused {
 pub struct Layout {
     reservation: Arc<Reservation>,
     mappings: Vec<Mapping>,
-    places: Places,
+    addresses: AddressMap,
     packet: Option<Arc<PacketWindows>>,
     /// Of its windows.
-    doors: ArrayVec<Door, 2>,
+    packet_pages: ArrayVec<PacketPages, 2>,
 }
 
 impl Layout {
@@ -230,9 +230,9 @@ impl Layout {
         Ok(Self {
             reservation: Arc::new(Reservation::new()?),
             mappings: Vec::new(),
-            places: Places::default(),
+            addresses: AddressMap::default(),
             packet: None,
-            doors: ArrayVec::new(),
+            packet_pages: ArrayVec::new(),
         })
     }
 
@@ -243,14 +243,14 @@ impl Layout {
     }
 
     /// Aliases, and where the stack is.
-    pub(crate) const fn places(&self) -> &Places {
-        &self.places
+    pub(crate) const fn addresses(&self) -> &AddressMap {
+        &self.addresses
     }
 
     /// Takes over where stack and task registers are. The alias stays: it is what is mapped, whatever a view shows.
-    pub(super) const fn take_places(&mut self, mut places: Places) {
-        places.set_l1(self.places.l1_base(), self.places.l1_size());
-        self.places = places;
+    pub(super) const fn set_addresses(&mut self, mut addresses: AddressMap) {
+        addresses.set_l1(self.addresses.l1_base(), self.addresses.l1_size());
+        self.addresses = addresses;
     }
 
     /// Whether `len` bytes at `base` are mapped for stores, for good.
@@ -268,17 +268,17 @@ impl Layout {
     }
 
     /// What it means that an access at `address` faulted. Async-signal-safe.
-    pub(crate) fn refused(&self, address: u32, access: Access) -> Refused {
+    pub(crate) fn resolve_fault(&self, address: u32, access: Access) -> FaultOutcome {
         if is_device(address) {
-            return Refused::Device;
+            return FaultOutcome::Device;
         }
-        let place = self.places.place(address, 1);
-        let door = self.doors.iter().find(|door| place.wrapping_sub(door.base) < PACKET_WINDOW);
-        if door.is_some_and(|door| door.open(access, self)) {
-            return Refused::Again;
+        let place = self.addresses.canonical(address, 1);
+        let window = self.packet_pages.iter().find(|window| place.wrapping_sub(window.base) < PACKET_WINDOW);
+        if window.is_some_and(|window| window.open(access, self)) {
+            return FaultOutcome::Retry;
         }
-        Refused::Fault(match access {
-            _ if self.places.below_stack(address) => Cause::StackOverflow,
+        FaultOutcome::Fault(match access {
+            _ if self.addresses.below_stack(address) => Cause::StackOverflow,
             Access::Read => Cause::LoadAccess,
             Access::Write => Cause::StoreAccess,
         })
@@ -292,7 +292,7 @@ impl Layout {
         self.show_alias(&mapping)?;
         // SAFETY: it was just mapped there; what is mapped later in the same pages shows the same memory in them, and takes no access
         // away: `check` and `show` see to that.
-        let window = unsafe { window.seen_at(mapping.base, &self.reservation) };
+        let window = unsafe { window.at_guest(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
         Ok(window)
     }
@@ -300,15 +300,15 @@ impl Layout {
     /// A window of the packet for [`Layout::add_packet`]: the bytes at `offset` of `region`, if it has as many.
     pub(super) fn packet_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<PacketWindow> {
         let own = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
-        // SAFETY: the window accesses it only after `Door::open` had it mapped writable, which it stays.
-        let seen = unsafe { own.clone().seen_at(base, &self.reservation) };
+        // SAFETY: the window accesses it only after `PacketPages::open` had it mapped writable, which it stays.
+        let seen = unsafe { own.clone().at_guest(base, &self.reservation) };
         Some(PacketWindow::new(region, offset, own, seen))
     }
 
     /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.
     pub(super) fn add_alias(&mut self, l1_base: u32, size: u32) -> Result<(), SpaceError> {
-        if self.places.l1_size() != 0 {
-            return Err(SpaceError::Again("L1 alias"));
+        if self.addresses.l1_size() != 0 {
+            return Err(SpaceError::AlreadyMapped("L1 alias"));
         }
         let end = L1_ALIAS.checked_add(size).filter(|_| (l1_base | size).is_multiple_of(PAGE));
         let kind = RegionKind::Scratchpad;
@@ -316,7 +316,7 @@ impl Layout {
         if let Some(other) = self.mappings.iter().find(|other| other.part(L1_ALIAS, end).is_some()) {
             return Err(SpaceError::Shared { kind, base: L1_ALIAS, other: other.kind });
         }
-        self.places.set_l1(l1_base, size);
+        self.addresses.set_l1(l1_base, size);
         let mappings = self.mappings.clone();
         mappings.iter().try_for_each(|mapping| self.show_alias(mapping))
     }
@@ -329,7 +329,7 @@ impl Layout {
         l2_base: u32,
     ) -> Result<(), SpaceError> {
         if self.packet.is_some() {
-            return Err(SpaceError::Again("packet window"));
+            return Err(SpaceError::AlreadyMapped("packet window"));
         }
         let levels = [(Level::L1, RegionKind::Packet, l1_base), (Level::L2, RegionKind::L2Packet, l2_base)];
         let mut closed = ArrayVec::<_, 2>::new();
@@ -348,7 +348,7 @@ impl Layout {
         for (level, mapping) in closed {
             self.show(&mapping)?;
             self.show_alias(&mapping)?;
-            self.doors.push(Door::new(level, mapping.base));
+            self.packet_pages.push(PacketPages::new(level, mapping.base));
             self.mappings.push(mapping);
         }
         self.packet = Some(windows.clone());
@@ -357,10 +357,10 @@ impl Layout {
 
     fn check(&self, mapping: &Mapping) -> Result<(), SpaceError> {
         let shared = |other| SpaceError::Shared { kind: mapping.kind, base: mapping.base, other };
-        if mapping.part(L1_ALIAS, L1_ALIAS + self.places.l1_size()).is_some() {
+        if mapping.part(L1_ALIAS, L1_ALIAS + self.addresses.l1_size()).is_some() {
             return Err(shared(RegionKind::Scratchpad));
         }
-        let apart = |other: &Mapping| other.closed || mapping.closed || !other.agrees(mapping);
+        let apart = |other: &Mapping| other.closed || mapping.closed || !other.maps_same_bytes(mapping);
         let mut others = self.mappings.iter();
         let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && apart(o));
         other.map_or(Ok(()), |other| Err(shared(other.kind)))
@@ -389,7 +389,7 @@ impl Layout {
     }
 
     fn show_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
-        let (l1, size) = (self.places.l1_base(), self.places.l1_size());
+        let (l1, size) = (self.addresses.l1_base(), self.addresses.l1_size());
         let Some(part) = mapping.part(l1, l1.saturating_add(size)) else { return Ok(()) };
         let base = L1_ALIAS + (part.base - l1);
         self.show(&Mapping { base, ..part })

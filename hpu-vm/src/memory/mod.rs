@@ -13,19 +13,19 @@
 //! faults where the wrapped 32-bit address would. Nothing is ever mapped executable.
 
 mod budget;
+mod last_window;
 pub(crate) mod layout;
-mod near;
 pub(crate) mod packet;
 mod region;
 mod space;
 mod window;
 mod words;
 
-pub use budget::{Guests, set_max_spaces};
+pub use budget::{GuestUsage, set_max_spaces};
+pub(crate) use last_window::LastWindow;
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
-pub(crate) use near::Near;
-pub use packet::{Begun, PacketWindows, Shown};
-pub(crate) use packet::{Level, Offering, keep_in_l1};
+pub(crate) use packet::{Level, PacketLender, keep_in_l1};
+pub use packet::{PacketSource, PacketWindows, TaskStart};
 pub use region::Region;
 pub use space::Space;
 pub use window::Window;
@@ -51,13 +51,13 @@ pub enum SpaceError {
     #[error(
         "handlers have {} of {} address spaces of 4 GiB (the process's addresses, ulimit -v) and {} of {} memory mappings \
          (vm.max_map_count): remove contexts, have them ask for fewer HPUs, or raise the limit",
-        taken.spaces, most.spaces, taken.mappings, most.mappings
+        used.spaces, limit.spaces, used.mappings, limit.mappings
     )]
     Full {
         /// What guests have.
-        taken: Guests,
+        used: GuestUsage,
         /// What they may have.
-        most: Guests,
+        limit: GuestUsage,
     },
     /// The region is empty, or larger than guest memory.
     #[error("a region has 1 byte to 4 GiB, not {0} bytes")]
@@ -104,7 +104,7 @@ pub enum SpaceError {
     },
     /// The alias window, or the L2 packet window, exists already.
     #[error("the {0} is mapped already")]
-    Again(&'static str),
+    AlreadyMapped(&'static str),
     /// The length is not possible for any range of this kind.
     #[error("no {kind:?} can be {len} bytes long")]
     NoRoom {

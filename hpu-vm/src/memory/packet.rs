@@ -1,11 +1,11 @@
 //! The packet's windows in L1 and L2. Few handlers access both and many access neither, so the packet is copied by the
 //! first access.
 //!
-//! A frame is [offered](Offering) to the windows of an HPU for the duration of one task. An access to a window copies
+//! A frame is [offered](PacketLender) to the windows of an HPU for the duration of one task. An access to a window copies
 //! the frame into it, and the window permanently remembers that its handlers use it: later frames are copied at once.
 //! The two copies are independent. Changes in L2 are copied back when the task ends, so that they are visible to the
 //! frame's next user. Changes in L1 are private to the task. Until the first change the frame and a copy of it in L1
-//! are equal, and translated code reads the frame [in place](Shown).
+//! are equal, and translated code reads the frame [in place](PacketSource).
 //!
 //! Only the offering thread knows that a frame is offered, so no view kept elsewhere can follow a pointer to a released
 //! frame.
@@ -29,7 +29,7 @@ const WORD: usize = 4;
 thread_local! {
     /// The windows that this thread offers frames to now, or null.
     // Read by signal handlers too: constant at first and never dropped, so an access never allocates.
-    static OFFERED_TO: Cell<*const PacketWindows> = const { Cell::new(ptr::null()) };
+    static LENT_TO: Cell<*const PacketWindows> = const { Cell::new(ptr::null()) };
 }
 
 /// Which copy of the packet.
@@ -110,7 +110,7 @@ impl PacketWindow {
 /// Location where translated code reads the packet in L1: the frame, or the window once the packet is in it.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Shown {
+pub struct PacketSource {
     /// Host address of the packet less its guest address in L1.
     pub base: AtomicPtr<u8>,
     /// Number of readable bytes; 0 when no frame is offered.
@@ -120,9 +120,9 @@ pub struct Shown {
 }
 
 /// Of windows of which no translated code knows.
-static TO_NOBODY: Shown = Shown::nothing();
+static TO_NOBODY: PacketSource = PacketSource::nothing();
 
-impl Shown {
+impl PacketSource {
     /// Makes a location without bytes.
     pub const fn nothing() -> Self {
         Self { base: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), words: AtomicUsize::new(0) }
@@ -141,9 +141,9 @@ impl Shown {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PacketWindows {
-    /// See [`PacketWindows::show_to`].
-    shown: AtomicPtr<Shown>,
-    /// The frame that is offered now, or null: for the thread that offers it, see [`OFFERED_TO`].
+    /// See [`PacketWindows::set_source`].
+    shown: AtomicPtr<PacketSource>,
+    /// The frame that is offered now, or null: for the thread that offers it, see [`LENT_TO`].
     frame: AtomicPtr<u8>,
     /// Bytes of the one that was offered last.
     frame_len: AtomicUsize,
@@ -183,13 +183,13 @@ impl PacketWindows {
     ///
     /// # Safety
     /// It is there as long as frames are offered.
-    pub(crate) unsafe fn show_to(&self, shown: &Shown) {
+    pub(crate) unsafe fn set_source(&self, shown: &PacketSource) {
         self.shown.store(ptr::from_ref(shown).cast_mut(), Relaxed);
     }
 
     #[inline(always)]
-    fn shown(&self) -> &Shown {
-        // SAFETY: as `show_to` asks, or it is there for good. It has atomics alone.
+    fn shown(&self) -> &PacketSource {
+        // SAFETY: as `set_source` asks, or it is there for good. It has atomics alone.
         unsafe { &*self.shown.load(Relaxed) }
     }
 
@@ -236,7 +236,7 @@ impl PacketWindows {
     /// `in_l1` are visible in L1.
     #[must_use]
     #[inline]
-    pub fn copied(&self, in_l1: usize) -> usize {
+    pub fn expected_copy_len(&self, in_l1: usize) -> usize {
         match self.used.load(Relaxed) {
             0 => 0,
             USED => in_l1,
@@ -310,7 +310,7 @@ impl PacketWindows {
     }
 
     /// Has the packet in L1 without a task: whoever looks at the memory finds it as a task would.
-    pub(crate) fn show_in_l1(&self, frame: &[u8]) {
+    pub(crate) fn write_l1(&self, frame: &[u8]) {
         if let Some(window) = &self.l1 {
             let shown = window.fill_from(self.part(Level::L1, frame));
             debug_assert!(shown.is_some(), "it is no more than the window");
@@ -319,14 +319,14 @@ impl PacketWindows {
         }
     }
 
-    /// Copies a frame, which is about to be offered, to where earlier tasks looked for it. A task that [goes on](Begun::Before) has what
+    /// Copies a frame, which is about to be offered, to where earlier tasks looked for it. A task that [goes on](TaskStart::Resumed) has what
     /// it left in L1. By itself: it would take registers from loops over tasks that have no use for it.
     #[inline(never)]
-    fn fill_used(&self, used: u8, frame: &[u8], begun: Begun) {
+    fn fill_used(&self, used: u8, frame: &[u8], begun: TaskStart) {
         if let Some(window) = &self.l1
             && used & USED != 0
         {
-            if begun == Begun::Now {
+            if begun == TaskStart::New {
                 let _ = window.fill_from(self.part(Level::L1, frame));
             }
             self.show_window(window);
@@ -341,7 +341,7 @@ impl PacketWindows {
     fn take_out(&self) {
         if self.written() && self.l2.filled.load(Relaxed) {
             let (frame, len) = (self.frame.load(Relaxed), self.frame_len.load(Relaxed));
-            // SAFETY: `Offering::offer` lends these bytes, and what they are lent to has just run, so that nobody else looks at them.
+            // SAFETY: `PacketLender::lend` lends these bytes, and what they are lent to has just run, so that nobody else looks at them.
             let _ = self.l2.bytes().copy_out(0, unsafe { slice::from_raw_parts_mut(frame, len) });
         }
         self.l2.filled.store(false, Relaxed);
@@ -350,11 +350,11 @@ impl PacketWindows {
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let frame = self.frame.load(Relaxed);
-        if frame.is_null() || !ptr::eq(OFFERED_TO.get(), self) {
+        if frame.is_null() || !ptr::eq(LENT_TO.get(), self) {
             return None;
         }
         // SAFETY: this thread offers to these windows, hence nobody else does: who offers has the slot borrowed alone.
-        // `Offering::offer` has the only reference to these bytes, and writes them when what is run is over: this is part of that.
+        // `PacketLender::lend` has the only reference to these bytes, and writes them when what is run is over: this is part of that.
         Some(look(unsafe { slice::from_raw_parts(frame, self.frame_len.load(Relaxed)) }))
     }
 }
@@ -362,47 +362,47 @@ impl PacketWindows {
 /// The task to which this thread offers a frame is going to wait: it keeps the packet in L1 as it is, while what it wrote in L2 goes to
 /// the frame.
 pub(crate) fn keep_in_l1() {
-    // SAFETY: an `Offering`, which is there as long as this is not null, borrows them.
-    if let Some(windows) = unsafe { OFFERED_TO.get().as_ref() } {
+    // SAFETY: an `PacketLender`, which is there as long as this is not null, borrows them.
+    if let Some(windows) = unsafe { LENT_TO.get().as_ref() } {
         let _ = windows.touch(Level::L1, Access::Write);
     }
 }
 
 /// Start of a task to which a frame is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum TaskStart {
     /// The task is about to begin.
-    Now,
+    New,
     /// The task was parked and is resumed.
-    Before,
+    Resumed,
 }
 
 /// This thread offers frames to windows until it is dropped.
-pub(crate) struct Offering<'w> {
+pub(crate) struct PacketLender<'w> {
     windows: &'w PacketWindows,
     /// What it offers them to otherwise: a task may run others.
     before: *const PacketWindows,
 }
 
-impl<'w> Offering<'w> {
+impl<'w> PacketLender<'w> {
     /// Frames are going to be offered to `windows`, by this thread alone as long as this is there.
     #[inline]
-    pub(crate) fn to(windows: &'w PacketWindows) -> Self {
-        Self { windows, before: OFFERED_TO.replace(windows) }
+    pub(crate) fn new(windows: &'w PacketWindows) -> Self {
+        Self { windows, before: LENT_TO.replace(windows) }
     }
 
     /// No frame is offered to tasks from now on.
-    pub(crate) fn nothing(&self) {
+    pub(crate) fn lend_nothing(&self) {
         self.windows.shown().set_len(0);
     }
 
     /// Offers `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, to a task that is run until the result is dropped. If it
     /// `reads` the packet in place it is told where that is.
     #[inline(always)]
-    pub(crate) fn offer<'o>(&'o self, frame: &'o mut [u8], begun: Begun, reads: bool) -> Offered<'o> {
+    pub(crate) fn lend<'o>(&'o self, frame: &'o mut [u8], begun: TaskStart, reads: bool) -> PacketLease<'o> {
         let windows = self.windows;
         // Another offering may have been made since, and not be over.
-        OFFERED_TO.set(windows);
+        LENT_TO.set(windows);
         let len = frame.len().min(PACKET_WINDOW as usize);
         if reads {
             windows.show_at(frame.as_mut_ptr());
@@ -414,26 +414,26 @@ impl<'w> Offering<'w> {
         }
         windows.frame_len.store(len, Relaxed);
         windows.frame.store(frame.as_mut_ptr(), Relaxed);
-        Offered { windows, frame: PhantomData }
+        PacketLease { windows, frame: PhantomData }
     }
 }
 
-impl Drop for Offering<'_> {
+impl Drop for PacketLender<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.nothing();
-        OFFERED_TO.set(self.before);
+        self.lend_nothing();
+        LENT_TO.set(self.before);
     }
 }
 
 /// A frame is offered to windows until this is dropped, which it is to be.
 #[must_use]
-pub(crate) struct Offered<'o> {
+pub(crate) struct PacketLease<'o> {
     windows: &'o PacketWindows,
     frame: PhantomData<&'o mut [u8]>,
 }
 
-impl Drop for Offered<'_> {
+impl Drop for PacketLease<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.

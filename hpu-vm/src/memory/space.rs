@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use spin_abi::map::{PACKET_WINDOW, PAGE};
 
-use super::budget::Seat;
+use super::budget::SpacePermit;
 use super::layout::Mapping;
-use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
+use super::packet::{Level, PacketLender, PacketWindow, PacketWindows, TaskStart};
 use super::{Access, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
@@ -21,7 +21,7 @@ pub struct Space {
     packet: Option<Arc<PacketWindows>>,
     /// Bytes of the L2 window that the view has.
     l2_len: u32,
-    _seat: Seat,
+    _permit: SpacePermit,
 }
 
 impl Space {
@@ -30,8 +30,8 @@ impl Space {
     /// # Errors
     /// [`SpaceError::Full`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
-        let seat = Seat::take()?;
-        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _seat: seat })
+        let permit = SpacePermit::take()?;
+        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _permit: permit })
     }
 
     /// Maps `len` bytes at `offset` of `region` at `guest_base`. The view contains exactly these bytes; translated code
@@ -67,7 +67,7 @@ impl Space {
     }
 
     /// Maps the packet window of L2 at `guest_base`, the start of a page: [`PACKET_WINDOW`] bytes with the packet of
-    /// [`Space::offer`].
+    /// [`Space::with_packet`].
     ///
     /// # Errors
     /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Full`] a part of the window may be
@@ -134,7 +134,7 @@ impl Space {
 
     fn push(&mut self, range: Range<'static>) -> Result<(), SpaceError> {
         self.view.push(range)?;
-        self.layout.take_places(self.view.places());
+        self.layout.set_addresses(self.view.addresses());
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Space {
     /// Translated code handles this alias itself.
     pub fn set_task_alias(&mut self, task_guest_base: u32) {
         self.view.set_task_alias(task_guest_base);
-        self.layout.take_places(self.view.places());
+        self.layout.set_addresses(self.view.addresses());
     }
 
     /// Sets the length of the (first) range of a kind, at most the mapped length.
@@ -174,14 +174,14 @@ impl Space {
     /// Runs a task with up to [`PACKET_WINDOW`] bytes of `packet` in the windows. The packet is copied to a window on
     /// the task's first access there, or at once if earlier tasks accessed that window. After the task the L2 content
     /// is copied back to `packet` if it may have been changed. Bytes left behind the packet by a longer one are
-    /// cleared. A parked task is [resumed](Begun::Before) with its own content in L1.
+    /// cleared. A parked task is [resumed](TaskStart::Resumed) with its own content in L1.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
     #[inline]
-    pub fn offer<R>(
+    pub fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
-        begun: Begun,
+        begun: TaskStart,
         task: impl FnOnce(&Layout, &mut View<'static>) -> R,
     ) -> R {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
@@ -190,8 +190,8 @@ impl Space {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        let offering = self.packet.as_deref().map(Offering::to);
-        let offered = offering.as_ref().map(|offering| offering.offer(packet, begun, true));
+        let offering = self.packet.as_deref().map(PacketLender::new);
+        let offered = offering.as_ref().map(|offering| offering.lend(packet, begun, true));
         let result = task(layout, view);
         drop(offered);
         result

@@ -64,7 +64,7 @@ impl Window {
     ///
     /// # Safety
     /// Whenever it is accessed, the window's pages are mapped there in the reservation, writable if its access is.
-    pub(super) unsafe fn seen_at(self, base: u32, reservation: &Arc<Reservation>) -> Self {
+    pub(super) unsafe fn at_guest(self, base: u32, reservation: &Arc<Reservation>) -> Self {
         let pages = reservation.address(base);
         Self { pages, _reservation: Some(reservation.clone()), ..self }
     }

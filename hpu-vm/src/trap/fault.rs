@@ -11,7 +11,7 @@ use spin_abi::fault::Cause;
 use super::context::Context;
 use super::{Handler, Running, TrapError, errno, handle, keeping_errno};
 use crate::memory::Access;
-use crate::memory::layout::Refused;
+use crate::memory::layout::FaultOutcome;
 
 /// The signals of a refused access, and what handled them before.
 struct Previous {
@@ -56,10 +56,10 @@ fn take(mut context: Context, host: usize) -> Option<()> {
     let (site, layout) = (running.site(context.pc())?, running.layout()?);
     let address = layout.guest_address(host)?;
     let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
-    let cause = match layout.refused(address, access) {
-        Refused::Again => return Some(()),
-        Refused::Fault(cause) => cause,
-        Refused::Device => {
+    let cause = match layout.resolve_fault(address, access) {
+        FaultOutcome::Retry => return Some(()),
+        FaultOutcome::Fault(cause) => cause,
+        FaultOutcome::Device => {
             running.state().device_touched.store(1, Relaxed);
             Cause::DeviceAccess
         }

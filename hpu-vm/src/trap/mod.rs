@@ -101,14 +101,14 @@ impl Running {
 }
 
 /// Until it is dropped, faults of this thread's translated code come back in a state, and its tasks have a time limit.
-pub(crate) struct Attending<'w> {
+pub(crate) struct TrapGuard<'w> {
     watch: &'w Watch,
     /// Whose tasks there were before: a device may run tasks itself.
     outer: *mut State,
 }
 
-impl<'w> Attending<'w> {
-    /// Tasks of `state` begin, each with [`Watch::start`].
+impl<'w> TrapGuard<'w> {
+    /// Tasks of `state` begin, each with [`Watch::start_task`].
     ///
     /// # Safety
     /// This is dropped, not forgotten. `state` is valid for writes until then, and only this thread and the translated code that it
@@ -116,20 +116,20 @@ impl<'w> Attending<'w> {
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {
-        let outer = watch.attend(state);
+        let outer = watch.set_running(state);
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
         // SAFETY: the caller says that the state is valid.
-        watch.wake_for(unsafe { &*state });
+        watch.ensure_checked(unsafe { &*state });
         Self { watch, outer }
     }
 }
 
-impl Drop for Attending<'_> {
+impl Drop for TrapGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        self.watch.attend(self.outer);
+        self.watch.set_running(self.outer);
     }
 }
 

@@ -4,7 +4,7 @@
 //! monitor must run even if all cores are busy, so it has real-time priority. Where that priority is not permitted
 //! there is no monitor, and each thread uses its own timer. Without a core of its own, the monitor's checks cost
 //! another thread as much as ticks. If at least two threads have a core each, a thread between two tasks therefore
-//! [checks all](Monitor::look_instead). The monitor then runs only [rarely](RARELY), as a backstop for the case that no
+//! [checks all](Monitor::check_for_peers). The monitor then runs only [rarely](RELAXED_PERIOD), as a backstop for the case that no
 //! thread does so.
 
 use std::ptr;
@@ -19,13 +19,13 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Pid};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, set_capabilities};
 
 use super::threads::Threads;
-use super::watchdog::{SOON, TICK, Watch, now};
+use super::watchdog::{CHECK_PERIOD, RECHECK, Watch, now};
 
 /// Nanoseconds without a task after which the monitor sleeps until somebody has one.
-const QUIET: u64 = 1_000_000_000;
+const IDLE_TIMEOUT: u64 = 1_000_000_000;
 /// Nanoseconds between two looks of the monitor while others look at each other. That late after its limit a task may be ended if all
-/// threads came to such at the same time, none for a while before; from then on it is a [`TICK`] again.
-const RARELY: u64 = 9 * TICK.unsigned_abs();
+/// threads came to such at the same time, none for a while before; from then on it is a [`CHECK_PERIOD`] again.
+const RELAXED_PERIOD: u64 = 9 * CHECK_PERIOD.unsigned_abs();
 
 /// The monitor, for threads whose tasks it looks at.
 pub(super) struct Monitor {
@@ -102,12 +102,12 @@ impl Monitor {
 
     /// Looks at all threads whom it is time to look at, unless the monitor has a core for that. For a thread between two of its tasks, and
     /// as often as that says: in so many nanoseconds.
-    pub(super) fn look_instead(&self, watch: &Watch) -> u64 {
+    pub(super) fn check_for_peers(&self, watch: &Watch) -> u64 {
         if self.looks_soon() {
-            return TICK.unsigned_abs();
+            return CHECK_PERIOD.unsigned_abs();
         }
         // Whoever has them looks.
-        let Ok(mut threads) = self.threads.try_lock() else { return SOON.unsigned_abs() };
+        let Ok(mut threads) = self.threads.try_lock() else { return RECHECK.unsigned_abs() };
         let now = now();
         threads.is_between(watch, now);
         let due = threads.look(now, false);
@@ -116,7 +116,7 @@ impl Monitor {
     }
 
     /// A thread looks at nobody for a while, and has no tasks.
-    pub(super) fn rest(&self, watch: &Watch) {
+    pub(super) fn stop_polling(&self, watch: &Watch) {
         if !self.looks_soon() {
             let mut threads = self.threads();
             threads.is_between(watch, 0);
@@ -165,7 +165,7 @@ impl Monitor {
             }
             self.threads().set_looked_at(false);
             // Who attended to a task just before, and did not see that, is seen by now: a store leaves its processor within microseconds.
-            thread::sleep(Duration::from_nanos(TICK.unsigned_abs()));
+            thread::sleep(Duration::from_nanos(CHECK_PERIOD.unsigned_abs()));
             if self.look().1 {
                 thread::park();
             } else {
@@ -180,8 +180,8 @@ impl Monitor {
         let (now, apart) = (now(), self.looks_soon());
         let due = threads.look(now, apart);
         threads.monitored_rarely = !apart && threads.see_to_each_other(now);
-        let wait = if threads.monitored_rarely { RARELY } else { due.saturating_sub(now).max(1) };
-        (Duration::from_nanos(wait), now.saturating_sub(threads.busy) >= QUIET)
+        let wait = if threads.monitored_rarely { RELAXED_PERIOD } else { due.saturating_sub(now).max(1) };
+        (Duration::from_nanos(wait), now.saturating_sub(threads.busy) >= IDLE_TIMEOUT)
     }
 }
 

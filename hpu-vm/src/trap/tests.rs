@@ -16,10 +16,10 @@ use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
 use super::monitor::Monitor;
-use super::watchdog::TICK;
-use super::{Attending, TrapError, Watchdog, install};
+use super::watchdog::CHECK_PERIOD;
+use super::{TrapError, TrapGuard, Watchdog, install};
 use crate::jit::{Left, Site, State};
-use crate::memory::{Access, Begun, Region, Space};
+use crate::memory::{Access, Region, Space, TaskStart};
 use crate::view::RegionKind;
 
 const GUEST_PC: u32 = 0x1d00_0010;
@@ -105,13 +105,13 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
     install().expect("handlers");
     let mut state = State::new(0);
     let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
-    let result = space.offer(packet, Begun::Now, |layout, _| {
+    let result = space.with_packet(packet, TaskStart::New, |layout, _| {
         (state.layout, state.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
-        let _attending = unsafe { Attending::new(watchdog.watch(), &raw mut state) };
+        let _attending = unsafe { TrapGuard::new(watchdog.watch(), &raw mut state) };
         // SAFETY: it is attended to.
-        unsafe { watchdog.watch().start(&raw mut state) };
+        unsafe { watchdog.watch().start_task(&raw mut state) };
         body.call(at, 5)
     });
     (result, state)
@@ -253,9 +253,9 @@ fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) 
     let (layout, _) = space.parts();
     (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
-    let _attending = unsafe { Attending::new(watchdog.watch(), state) };
+    let _attending = unsafe { TrapGuard::new(watchdog.watch(), state) };
     // SAFETY: it is attended to.
-    unsafe { watchdog.watch().start(state) };
+    unsafe { watchdog.watch().start_task(state) };
     body()
 }
 
@@ -313,7 +313,7 @@ fn who_has_short_tasks_is_not_interrupted() {
             watched(&watchdog, &mut state, || ());
             longest = longest.max(task.elapsed());
         }
-        let all_are_short = longest < Duration::from_nanos(TICK.unsigned_abs()) / 2;
+        let all_are_short = longest < Duration::from_nanos(CHECK_PERIOD.unsigned_abs()) / 2;
         assert!(!all_are_short || !watchdog.watch().was_interrupted(), "the longest task took {longest:?}");
         all_are_short
     };
@@ -404,7 +404,7 @@ fn who_is_between_two_tasks_ends_those_of_others() {
     let looks = move || {
         let watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
         while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            assert!(watchdog.look_at_others() > 0);
+            assert!(watchdog.poll_peers() > 0);
             std::thread::yield_now();
         }
     };
@@ -412,7 +412,7 @@ fn who_is_between_two_tasks_ends_those_of_others() {
     let runs = on_core(last, move || {
         let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
         let may_be_left = || {
-            watchdog.look_at_others();
+            watchdog.poll_peers();
             monitor.may_look_rarely()
         };
         if first != last {
@@ -450,9 +450,9 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
                 let mut left = false;
                 while !left && begun.elapsed() < limit {
                     if let Some(rests) = looks_and_rests {
-                        watchdog.look_at_others();
+                        watchdog.poll_peers();
                         if rests {
-                            watchdog.rest();
+                            watchdog.stop_polling();
                         }
                     }
                     left = monitor.may_look_rarely();
@@ -465,7 +465,7 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
         let looks = on_core(one, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
                 while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    watchdog.look_at_others();
+                    watchdog.poll_peers();
                     std::thread::yield_now();
                 }
             })

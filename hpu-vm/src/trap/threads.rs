@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity};
 
-use super::watchdog::{RESPITE, TICK, Watch, clock, signal};
+use super::watchdog::{AFTER_KILL, CHECK_PERIOD, Watch, clock, signal};
 
-/// Looks at a thread, from one at which its task was too long, that come [`RESPITE`] after each other: with a task that takes no time for
+/// Looks at a thread, from one at which its task was too long, that come [`AFTER_KILL`] after each other: with a task that takes no time for
 /// each one that is ended, others have some milliseconds.
-const KEEN: u32 = 32;
+const BURST_CHECKS: u32 = 32;
 /// Nanoseconds after a task that took all its time in which threads are not left to each other: the next ones may be alike, on all of them.
-const WARY: u64 = 1_000_000_000;
+const COOLDOWN: u64 = 1_000_000_000;
 
 /// All of them.
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Threads {
 
     /// Looks at whom it is time to look at. Returns when to look next.
     pub(super) fn look(&mut self, now: u64, apart: bool) -> u64 {
-        let mut next = now + TICK.unsigned_abs();
+        let mut next = now + CHECK_PERIOD.unsigned_abs();
         for watched in &mut self.all {
             let busy = if watched.due <= now { watched.look(now, apart) } else { watched.noted.is_some() };
             if busy {
@@ -111,10 +111,10 @@ impl Threads {
 
     /// Whether threads on two cores or more look at each other, so that a task that is too long is seen, and none was for a while.
     pub(super) fn see_to_each_other(&self, now: u64) -> bool {
-        let lately = |watched: &&Watched| now.saturating_sub(watched.between) <= 2 * TICK.unsigned_abs();
+        let lately = |watched: &&Watched| now.saturating_sub(watched.between) <= 2 * CHECK_PERIOD.unsigned_abs();
         let mut cores = self.all.iter().filter(lately).filter_map(|watched| watched.core);
         let first = cores.next();
-        let is_calm = self.overran.is_none_or(|then| now.saturating_sub(then) > WARY);
+        let is_calm = self.overran.is_none_or(|then| now.saturating_sub(then) > COOLDOWN);
         is_calm && cores.any(|core| Some(core) != first)
     }
 }
@@ -126,16 +126,16 @@ impl Watched {
         let (sequence, again) = (watch.sequence.load(Relaxed), watch.again.load(Relaxed));
         let attends = !watch.running.load(Relaxed).is_null();
         let goes_on = attends && sequence == watch.noted.sequence.load(Relaxed);
-        let tick = TICK.unsigned_abs();
+        let tick = CHECK_PERIOD.unsigned_abs();
         self.keen = if apart { self.keen.saturating_sub(1) } else { 0 };
-        let pace = if self.keen > 0 { RESPITE.unsigned_abs() } else { tick };
+        let pace = if self.keen > 0 { AFTER_KILL.unsigned_abs() } else { tick };
         self.due = now + pace;
         match self.noted.take() {
             // Once for a task: its own timer looks at it from then on.
             Some(noted) if goes_on => {
                 self.noted = (!signal_thread(self.thread)).then_some(noted);
                 if apart {
-                    (self.keen, self.due) = (KEEN, now + RESPITE.unsigned_abs());
+                    (self.keen, self.due) = (BURST_CHECKS, now + AFTER_KILL.unsigned_abs());
                 }
             }
             // What it is at now was not there a moment ago.

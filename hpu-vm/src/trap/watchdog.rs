@@ -2,10 +2,10 @@
 //!
 //! Starting a task is a plain store. The [`monitor`](super::monitor) signals a thread that is at the same task as at
 //! [`Watch::again`] before. From then on a timer ticks until it finds another task. Without a monitor the timer ticks
-//! every [`TICK`] while there are tasks. It stops by itself after a tick without a watched task, and is restarted when
+//! every [`CHECK_PERIOD`] while there are tasks. It stops by itself after a tick without a watched task, and is restarted when
 //! tasks are watched again. The first check that sees a task records the time; a check `limit` later ends it. A task
 //! therefore ends between its limit and one tick later. A task seen twice in a waiting loop is asked to park; the
-//! second check follows after [`SOON`]. A task with a limit of at most a tick is asked at the first check that
+//! second check follows after [`RECHECK`]. A task with a limit of at most a tick is asked at the first check that
 //! interrupts it. A task that may park is asked to do so before it is ended.
 //!
 //! Time during which a thread is preempted, by other threads or by the host of a virtual machine, is not its task's
@@ -30,12 +30,12 @@ use crate::jit::State;
 
 /// Nanoseconds between two looks: as long as tasks still end within a millisecond after their limit. In a virtual machine that was
 /// measured a tick takes 25 us, 3 of them for the signal.
-pub(super) const TICK: i64 = 900_000;
+pub(super) const CHECK_PERIOD: i64 = 900_000;
 /// Nanoseconds to the next look at a task that waits, or is about to be ended, or could not be.
-pub(super) const SOON: i64 = 50_000;
+pub(super) const RECHECK: i64 = 50_000;
 /// Nanoseconds to the next look after one that ended a task, or asked one that waits to leave, at the most: the next may be alike. After
 /// one that ended a task it is the monitor's, if it has a core for itself.
-pub(super) const RESPITE: i64 = 200_000;
+pub(super) const AFTER_KILL: i64 = 200_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler, but for what is said to be the
 /// monitor's.
@@ -148,14 +148,14 @@ impl Watchdog {
     }
 
     /// Looks at what tasks other threads are at, if that is not the monitor's alone. In how many nanoseconds to do so again.
-    pub(crate) fn look_at_others(&self) -> u64 {
-        self.watch.monitor.map_or(u64::MAX, |monitor| monitor.look_instead(&self.watch))
+    pub(crate) fn poll_peers(&self) -> u64 {
+        self.watch.monitor.map_or(u64::MAX, |monitor| monitor.check_for_peers(&self.watch))
     }
 
     /// This thread does not do that for a while.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn stop_polling(&self) {
         if let Some(monitor) = self.watch.monitor {
-            monitor.rest(&self.watch);
+            monitor.stop_polling(&self.watch);
         }
     }
 
@@ -221,7 +221,7 @@ impl Watch {
             running: AtomicPtr::new(null_mut()),
             sequence: AtomicU64::new(0),
             looked_at: AtomicBool::new(false),
-            again: AtomicU64::new(TICK.unsigned_abs()),
+            again: AtomicU64::new(CHECK_PERIOD.unsigned_abs()),
             timer: AtomicPtr::new(timer),
             exists: AtomicBool::new(true),
             seen: AtomicU64::new(0),
@@ -237,14 +237,14 @@ impl Watch {
 
     /// Tasks that begin may take `limit` nanoseconds, and [may wait](Running::waits_at).
     #[inline]
-    pub(crate) fn expect(&self, limit: u64, may_wait: bool) {
-        let soon = SOON.unsigned_abs();
+    pub(crate) fn set_limit(&self, limit: u64, may_wait: bool) {
+        let soon = RECHECK.unsigned_abs();
         self.again.store(if may_wait { soon } else { limit.max(soon) }, Relaxed);
     }
 
     /// The tasks that begin are of `state`, or of nobody if that is null. Returns whose there were before.
     #[inline]
-    pub(super) fn attend(&self, state: *mut State) -> *mut State {
+    pub(super) fn set_running(&self, state: *mut State) -> *mut State {
         let before = self.running.load(Relaxed);
         self.running.store(state, Relaxed);
         before
@@ -253,20 +253,20 @@ impl Watch {
     /// Has somebody look at the tasks of `state`, if they do not have all time. Once they are attended to: a tick that comes then goes on by
     /// itself.
     #[inline]
-    pub(super) fn wake_for(&self, state: &State) {
+    pub(super) fn ensure_checked(&self, state: &State) {
         if !self.looked_at.load(Relaxed) && state.time_limit != u64::MAX {
-            self.have_looked_at();
+            self.start_checks();
         }
     }
 
     #[cold]
-    fn have_looked_at(&self) {
+    fn start_checks(&self) {
         match self.monitor {
             Some(monitor) => {
                 self.looked_at.store(true, Relaxed);
                 monitor.wake();
             }
-            None => self.tick_in(TICK),
+            None => self.tick_in(CHECK_PERIOD),
         }
     }
 
@@ -274,11 +274,11 @@ impl Watch {
     /// asks whatever it called to do so.
     ///
     /// # Safety
-    /// `state` is attended to by an [`Attending`](super::Attending) that lives, whether or not another was made since.
-    pub(crate) unsafe fn start(&self, state: *mut State) {
+    /// `state` is attended to by an [`TrapGuard`](super::TrapGuard) that lives, whether or not another was made since.
+    pub(crate) unsafe fn start_task(&self, state: *mut State) {
         // SAFETY: the caller says that it is attended to: it is valid.
         unsafe {
-            self.announce(state);
+            self.begin_task(state);
             (*state).wanted.clear();
         }
         compiler_fence(SeqCst);
@@ -287,9 +287,9 @@ impl Watch {
     /// The same, but for what may still be wanted of the task before: that is for the caller to see to.
     ///
     /// # Safety
-    /// As [`Watch::start`].
+    /// As [`Watch::start_task`].
     #[inline(always)]
-    pub(crate) unsafe fn announce(&self, state: *mut State) {
+    pub(crate) unsafe fn begin_task(&self, state: *mut State) {
         // Another may be attended to meanwhile: who is lent a row of tasks can begin one of another slot.
         self.running.store(state, Relaxed);
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
@@ -299,12 +299,12 @@ impl Watch {
 
     /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before, and may take `left`
     /// nanoseconds more.
-    pub(crate) fn measure(&self, left: u64) {
-        self.expect(left, self.again.load(Relaxed) <= SOON.unsigned_abs());
+    pub(crate) fn resume_task(&self, left: u64) {
+        self.set_limit(left, self.again.load(Relaxed) <= RECHECK.unsigned_abs());
         self.begin();
         if self.monitor.is_some() {
             // That of the timer is of some other task.
-            self.wait.store(TICK.unsigned_abs(), Relaxed);
+            self.wait.store(CHECK_PERIOD.unsigned_abs(), Relaxed);
         }
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
@@ -376,12 +376,12 @@ impl Watch {
             self.seen.store(sequence, Relaxed);
             self.begin();
             let waits = running.as_ref().is_some_and(|running| running.waits_at(context.pc()));
-            let left = running.as_ref().map_or(TICK, limit_of);
-            if let Some(running) = running.filter(|_| left <= TICK) {
+            let left = running.as_ref().map_or(CHECK_PERIOD, limit_of);
+            if let Some(running) = running.filter(|_| left <= CHECK_PERIOD) {
                 // The next look ends it, so it is asked now, whether or not it waits here.
                 running.want_yield();
             }
-            return self.tick_in(if waits { SOON } else { left.clamp(SOON, TICK) });
+            return self.tick_in(if waits { RECHECK } else { left.clamp(RECHECK, CHECK_PERIOD) });
         }
         let Some(running) = running else {
             if self.monitor.is_none() {
@@ -393,7 +393,7 @@ impl Watch {
         let (waits, asked) = (running.waits_at(context.pc()), running.was_asked());
         running.want_yield();
         if left > 0 || !asked {
-            return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
+            return self.tick_in(left.clamp(RECHECK, if waits { AFTER_KILL } else { CHECK_PERIOD }));
         }
         self.overran.store(true, Relaxed);
         let ended = end(&running, context);
@@ -403,7 +403,7 @@ impl Watch {
             return;
         }
         // Whatever runs next is not to pay at once, unless it may take no more than that itself.
-        self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
+        self.tick_in(if ended { limit_of(&running).clamp(RECHECK, AFTER_KILL) } else { RECHECK });
     }
 
     /// Goes on with what the monitor has noted of a task, if it has.
@@ -413,7 +413,7 @@ impl Watch {
             self.seen.store(sequence, Relaxed);
             self.begin();
             let ran = clock(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.noted.ran.load(Relaxed));
-            self.taken.store(ran.min(2 * self.again.load(Relaxed).min(TICK.unsigned_abs())), Relaxed);
+            self.taken.store(ran.min(2 * self.again.load(Relaxed).min(CHECK_PERIOD.unsigned_abs())), Relaxed);
         }
         noted
     }

@@ -1,4 +1,4 @@
-//! Guests to attack and to measure with: the memory of one HPU slot, and ways to run programs in it.
+//! GuestUsage to attack and to measure with: the memory of one HPU slot, and ways to run programs in it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;

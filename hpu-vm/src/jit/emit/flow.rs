@@ -75,7 +75,7 @@ impl Emitter<'_> {
             self.save(self.facts.results);
             self.builder.ins().jump(self.returned, &[]);
         } else {
-            let (cause, address) = self.code.why_not(pc);
+            let (cause, address) = self.code.fetch_fault(pc);
             self.pc = pc;
             self.fault_always(cause, address);
         }

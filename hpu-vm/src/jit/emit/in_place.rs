@@ -16,7 +16,7 @@ use crate::jit::accesses::{Place, Span, size};
 use crate::jit::bounds::WORD;
 use crate::jit::in_place;
 use crate::jit::state::State;
-use crate::memory::Shown;
+use crate::memory::PacketSource;
 
 /// Bytes that were found to be of the packet, or not: both ways, where all of them are is known.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl Emitter<'_> {
         // What would wrap around is far beyond the packet.
         let place = self.builder.ins().iadd(address, packet);
         let place = self.builder.ins().iadd_imm_s(place, i64::from(distance));
-        let words = self.shown(offset_of!(Shown, words));
+        let words = self.shown(offset_of!(PacketSource, words));
         self.builder.ins().icmp(IntCC::UnsignedLessThan, place, words)
     }
 
@@ -116,13 +116,13 @@ impl Emitter<'_> {
         let place = self.builder.ins().iadd(first, packet);
         let place = self.builder.ins().uextend(I64, place);
         let end = self.builder.ins().iadd(place, len);
-        let room = self.shown(offset_of!(Shown, len));
+        let room = self.shown(offset_of!(PacketSource, len));
         self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, room)
     }
 
     /// What guest addresses of the packet in L1 are added to.
     pub(super) fn packet_base(&mut self) -> Value {
-        self.shown(offset_of!(Shown, base))
+        self.shown(offset_of!(PacketSource, base))
     }
 
     /// A field of what is shown, which changes when the packet is copied to its window.

@@ -9,7 +9,7 @@ use super::Window;
 use super::window::load;
 
 /// A cached window with the guest address of its first byte; initially none.
-pub struct Near {
+pub struct LastWindow {
     base: Cell<u32>,
     len: Cell<u32>,
     /// Its first byte. Means nothing while `len` is 0.
@@ -21,15 +21,15 @@ pub struct Near {
 }
 
 // SAFETY: its pointer leads to bytes of its own window, which is Send and accessed as a window's are.
-unsafe impl Send for Near {}
+unsafe impl Send for LastWindow {}
 
-impl fmt::Debug for Near {
+impl fmt::Debug for LastWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Near").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("LastWindow").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
     }
 }
 
-impl Default for Near {
+impl Default for LastWindow {
     fn default() -> Self {
         Self {
             base: Cell::new(0),
@@ -41,7 +41,7 @@ impl Default for Near {
     }
 }
 
-impl Near {
+impl LastWindow {
     /// Notes that a window whose first byte is at `base` was copied from without being at hand. It is from the second time in a row on: who
     /// copies from several by turns has none at hand, since to take one costs more than to look for it.
     pub(crate) fn note(&self, base: u32, window: &Window) {

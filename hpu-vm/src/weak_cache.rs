@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Values in use, by their keys. Threads may share it.
 #[derive(Debug)]
-pub struct Known<K, V> {
+pub struct WeakCache<K, V> {
     things: Mutex<HashMap<K, Weak<V>>>,
 }
 
-impl<K, V> Default for Known<K, V> {
+impl<K, V> Default for WeakCache<K, V> {
     fn default() -> Self {
         Self { things: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, V> Known<K, V> {
+impl<K: Eq + Hash, V> WeakCache<K, V> {
     /// Returns the value of `key`: the one in use, or a new one. No lock is held while it is made.
     ///
     /// # Errors
