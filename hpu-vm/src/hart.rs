@@ -2,9 +2,9 @@
 
 use spin_abi::map::RETURN_ADDRESS;
 
+use crate::command_registers::CommandRegisters;
 use crate::csr::Csr;
-use crate::device::CommandRegisters;
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::vector::{VLEN_BYTES, VectorState};
 
 /// Architectural state of an HPU. It outlives tasks. [`Hart::begin`] clears all of it except the instruction count. A

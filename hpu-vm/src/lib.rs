@@ -36,8 +36,10 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod address;
 mod alu;
 pub mod code;
+mod command_registers;
 pub mod compressed;
 pub mod csr;
 pub mod decode;
@@ -51,6 +53,7 @@ pub mod interp;
 pub mod jit;
 mod lines;
 pub mod memory;
+mod reg;
 mod symbols;
 mod trap;
 pub mod vector;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::SpaceError;
+use super::error::{GuestUsage, SpaceError};
 
 /// Default of `vm.max_map_count`.
 const USUAL_MAPPINGS: usize = 65_530;
@@ -22,15 +22,6 @@ static SPACES: AtomicUsize = AtomicUsize::new(0);
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// 0: what the process's addresses allow.
 static MAX_SPACES: AtomicUsize = AtomicUsize::new(0);
-
-/// Address spaces and memory mappings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestUsage {
-    /// Address spaces of 4 GiB.
-    pub spaces: usize,
-    /// Memory mappings.
-    pub mappings: usize,
-}
 
 impl GuestUsage {
     fn current() -> Self {

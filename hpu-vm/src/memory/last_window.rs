@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr;
 
-use super::Window;
-use super::window::load;
+use super::copy::load;
+use super::window::Window;
 
 /// A cached window with the guest address of its first byte; initially none.
 pub struct LastWindow {

@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize}
 
 use spin_abi::map::PACKET_WINDOW;
 
-use super::{Access, Region, Window};
+use super::region::Region;
+use super::window::Window;
+use crate::address::Access;
 
 /// Bytes of a word.
 const WORD: usize = 4;

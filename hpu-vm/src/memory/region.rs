@@ -11,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use spin_abi::map::PAGE;
 
 use super::budget::Mappings;
-use super::window::{load, store};
-use super::{SpaceError, failed};
+use super::copy::{load, store};
+use super::error::{SpaceError, failed};
 
 const PAGE_BYTES: usize = PAGE as usize;
 

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use spin_abi::map::{PACKET_WINDOW, PAGE};
 
 use super::budget::SpacePermit;
-use super::layout::Mapping;
+use super::error::SpaceError;
+use super::layout::{Layout, Mapping};
 use super::packet::{Level, PacketLender, PacketWindow, PacketWindows, TaskStart};
-use super::{Access, Layout, Region, SpaceError, Window};
-use crate::view::{Memory, Range, RegionKind, View};
+use super::region::Region;
+use super::window::Window;
+use crate::address::{Access, RegionKind};
+use crate::view::{Memory, Range, View};
 
 /// Guest memory: regions mapped at guest addresses, and the [`View`] of their exact bytes.
 ///

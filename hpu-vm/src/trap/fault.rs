@@ -10,7 +10,7 @@ use spin_abi::fault::Cause;
 
 use super::context::Context;
 use super::{Handler, Running, TrapError, errno, handle, keeping_errno};
-use crate::memory::Access;
+use crate::address::Access;
 use crate::memory::layout::FaultOutcome;
 
 /// The signals of a refused access, and what handled them before.

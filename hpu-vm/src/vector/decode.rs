@@ -1,7 +1,7 @@
 //! Decoder of vector instructions. Total: any bits give an instruction or `None`. Encodings that are reserved only
 //! under some vtypes are detected at execution.
 
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::vector::inst::{
     Addressing, Arithmetic, Configure, Direction, Length, Major, Memory, NewType, Operands, Shape, Source, VReg,
     VectorInst, VectorOp,

@@ -5,21 +5,10 @@ use crate::vector::alu::Alu;
 use crate::vector::decode::decode;
 use crate::vector::inst::{Arithmetic, Configure, Length, NewType, Shape, Source, VReg, VectorInst, VectorOp};
 use crate::vector::legal::{self, Operand, Operands};
-use crate::vector::memory;
+use crate::vector::memory::{self, Refusal};
 use crate::vector::state::VectorState;
 use crate::vector::vtype::{VLEN_BYTES, Vtype, Width};
 use crate::view::View;
-
-/// Why a vector instruction did not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It is illegal, be it under the current vtype only.
-    Illegal,
-    /// The element at this address cannot be loaded.
-    Load(u32),
-    /// The element at this address cannot be stored.
-    Store(u32),
-}
 
 /// Executes the instruction encoded in `bits`.
 pub(crate) fn execute(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), Refusal> {

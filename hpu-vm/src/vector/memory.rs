@@ -2,11 +2,21 @@
 
 use crate::hart::Hart;
 use crate::vector::inst::{Addressing, Direction, Memory, VReg};
-use crate::vector::interp::Refusal;
 use crate::vector::legal::{Operand, is_mask_kept, is_safe_overlap, overlap};
 use crate::vector::state::VectorState;
 use crate::vector::vtype::{Group, VLEN_BYTES, Vtype, Width};
 use crate::view::View;
+
+/// Why a vector instruction did not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is illegal, be it under the current vtype only.
+    Illegal,
+    /// The element at this address cannot be loaded.
+    Load(u32),
+    /// The element at this address cannot be stored.
+    Store(u32),
+}
 
 /// What an access does under the current vtype.
 struct Plan {

@@ -1,6 +1,6 @@
 //! The vector registers of a hart.
 
-use crate::vector::inst::VReg;
+use crate::reg::VReg;
 use crate::vector::vtype::{VILL, VLEN_BYTES, Vtype, Width};
 
 /// Vector registers, type and length, rounding mode and saturation flag. Registers of a group are adjacent, so element
