@@ -117,7 +117,6 @@ impl<D: Device> Core<'_, '_, D> {
         let address = a.wrapping_add(imm);
         let branch = |taken: bool| Ok(if taken { target } else { next });
         let result = match op {
-            Op::Lui => imm,
             Op::Auipc => target,
             Op::Jal => return Ok(self.link(rd, next, target)),
             Op::Jalr => return Ok(self.link(rd, next, address & !1)),
@@ -127,70 +126,14 @@ impl<D: Device> Core<'_, '_, D> {
             Op::Bge => return branch(!alu::less(a, b)),
             Op::Bltu => return branch(a < b),
             Op::Bgeu => return branch(a >= b),
-            Op::Lb => sign_extend::<8>(self.load::<1>(address)?),
-            Op::Lh => sign_extend::<16>(self.load::<2>(address)?),
+            Op::Lb => alu::sign_extend::<8>(self.load::<1>(address)?),
+            Op::Lh => alu::sign_extend::<16>(self.load::<2>(address)?),
             Op::Lw => self.load::<4>(address)?,
             Op::Lbu => self.load::<1>(address)?,
             Op::Lhu => self.load::<2>(address)?,
             Op::Sb => return self.store::<1>(address, b).map(|()| next),
             Op::Sh => return self.store::<2>(address, b).map(|()| next),
             Op::Sw => return self.store::<4>(address, b).map(|()| next),
-            Op::Addi => address,
-            Op::Slti => u32::from(alu::less(a, imm)),
-            Op::Sltiu => u32::from(a < imm),
-            Op::Xori => a ^ imm,
-            Op::Ori => a | imm,
-            Op::Andi => a & imm,
-            Op::Slli => a << (imm & 31),
-            Op::Srli => a >> (imm & 31),
-            Op::Srai => alu::sra(a, imm),
-            Op::Add => a.wrapping_add(b),
-            Op::Sub => a.wrapping_sub(b),
-            Op::Sll => a << (b & 31),
-            Op::Slt => u32::from(alu::less(a, b)),
-            Op::Sltu => u32::from(a < b),
-            Op::Xor => a ^ b,
-            Op::Srl => a >> (b & 31),
-            Op::Sra => alu::sra(a, b),
-            Op::Or => a | b,
-            Op::And => a & b,
-            Op::Mul => a.wrapping_mul(b),
-            Op::Mulh => alu::mulh(a, b),
-            Op::Mulhsu => alu::mulhsu(a, b),
-            Op::Mulhu => alu::mulhu(a, b),
-            Op::Div => alu::div(a, b),
-            Op::Divu => alu::divu(a, b),
-            Op::Rem => alu::rem(a, b),
-            Op::Remu => alu::remu(a, b),
-            Op::Sh1add => (a << 1).wrapping_add(b),
-            Op::Sh2add => (a << 2).wrapping_add(b),
-            Op::Sh3add => (a << 3).wrapping_add(b),
-            Op::Andn => a & !b,
-            Op::Orn => a | !b,
-            Op::Xnor => !(a ^ b),
-            Op::Clz => a.leading_zeros(),
-            Op::Ctz => a.trailing_zeros(),
-            Op::Cpop => a.count_ones(),
-            Op::Max => alu::max(a, b),
-            Op::Maxu => a.max(b),
-            Op::Min => alu::min(a, b),
-            Op::Minu => a.min(b),
-            Op::SextB => sign_extend::<8>(a),
-            Op::SextH => sign_extend::<16>(a),
-            Op::ZextH => a & 0xffff,
-            Op::Rol => a.rotate_left(b & 31),
-            Op::Ror => a.rotate_right(b & 31),
-            Op::Rori => a.rotate_right(imm & 31),
-            Op::OrcB => alu::orc_b(a),
-            Op::Rev8 => a.swap_bytes(),
-            Op::Bclr => a & !alu::bit(b),
-            Op::Bclri => a & !alu::bit(imm),
-            Op::Bext => a >> (b & 31) & 1,
-            Op::Bexti => a >> (imm & 31) & 1,
-            Op::Binv => a ^ alu::bit(b),
-            Op::Binvi => a ^ alu::bit(imm),
-            Op::Bset => a | alu::bit(b),
-            Op::Bseti => a | alu::bit(imm),
             // Others may share the memory; code never changes.
             Op::Fence => {
                 fence(Ordering::SeqCst);
@@ -217,6 +160,7 @@ impl<D: Device> Core<'_, '_, D> {
             Op::AmominuW => self.amo(a, |old| old.min(b))?,
             Op::AmomaxuW => self.amo(a, |old| old.max(b))?,
             Op::Vector => return self.vector(imm).map(|()| next),
+            _ => alu::compute(op, a, b, imm),
         };
         self.hart.set(rd, result);
         Ok(next)
@@ -379,11 +323,6 @@ fn word<const N: usize>(bytes: [u8; N]) -> u32 {
     let mut word = [0; 4];
     word[..N].copy_from_slice(&bytes);
     u32::from_le_bytes(word)
-}
-
-#[inline(always)]
-const fn sign_extend<const BITS: u32>(value: u32) -> u32 {
-    ((value << (32 - BITS)).cast_signed() >> (32 - BITS)).cast_unsigned()
 }
 
 /// A mask of the lower `width` (1, 2 or 4) bytes.
