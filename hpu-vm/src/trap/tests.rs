@@ -16,8 +16,9 @@ use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
 use super::monitor::Monitor;
-use super::watchdog::CHECK_PERIOD;
-use super::{TrapError, TrapGuard, Watchdog, install};
+use super::watch::CHECK_PERIOD;
+use super::watchdog::install;
+use super::{TrapError, TrapGuard, Watchdog};
 use crate::jit::{Left, Site, State};
 use crate::memory::{Access, Region, Space, TaskStart};
 use crate::view::RegionKind;
@@ -359,9 +360,9 @@ fn the_monitor_sleeps_and_is_woken() {
     for _ in 0..2 {
         let mut state = State::new(0);
         assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
-        assert!(watchdog.watch().is_looked_at());
+        assert!(watchdog.watch().is_checked());
         let begun = Instant::now();
-        while watchdog.watch().is_looked_at() {
+        while watchdog.watch().is_checked() {
             assert!(begun.elapsed() < Duration::from_secs(60), "the monitor has looked at nothing for a minute");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -399,7 +400,7 @@ fn who_is_between_two_tasks_ends_those_of_others() {
         return;
     }
     let [first, last] = only_two_cores();
-    let monitor = Monitor::of_nobody();
+    let monitor = Monitor::inactive();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let looks = move || {
         let watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
@@ -413,7 +414,7 @@ fn who_is_between_two_tasks_ends_those_of_others() {
         let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
         let may_be_left = || {
             watchdog.poll_peers();
-            monitor.may_look_rarely()
+            monitor.may_relax()
         };
         if first != last {
             while !may_be_left() {
@@ -442,7 +443,7 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
     let [first, last] = only_two_cores();
     // The first one looks; the other one does, and may rest each time, or does not.
     let may_be_left = move |[one, other]: [usize; 2], looks_and_rests: Option<bool>, limit: Duration| {
-        let monitor = Monitor::of_nobody();
+        let monitor = Monitor::inactive();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let waits = on_core(other, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
@@ -455,7 +456,7 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
                             watchdog.stop_polling();
                         }
                     }
-                    left = monitor.may_look_rarely();
+                    left = monitor.may_relax();
                     std::thread::yield_now();
                 }
                 drop(end);
