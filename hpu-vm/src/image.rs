@@ -164,6 +164,13 @@ impl Image {
         self.lines.find(pc).filter(|_| self.code.contains(pc))
     }
 
+    /// Returns the handler's own source line into which the instruction at `pc` was inlined, for reports; `None` when
+    /// [`Image::line`] is unknown or the handler's own already. Functions of the SDK's headers are inlined.
+    #[must_use]
+    pub fn inlined_at(&self, pc: u32) -> Option<Line<'_>> {
+        self.lines.inlined_at(pc).filter(|_| self.code.contains(pc))
+    }
+
     /// Returns the number of bytes of the image's own handler memory from `address` on; `None` when no segment contains
     /// the address.
     #[must_use]
