@@ -44,23 +44,24 @@ pub enum Access {
     Write,
 }
 
-/// Addresses that stand for others, and where the stack is.
+/// Aliases of addresses, and the stack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddressMap {
-    /// L1 base of the own cluster and size of the window at [`L1_ALIAS`] that shows it; size 0 for none.
+    /// L1 base of the own cluster and size of its alias window at [`L1_ALIAS`]; size 0 for none.
     l1: (u32, u32),
-    /// Where the task registers lie, if they are shown at their addresses in the driver page.
+    /// Address of the task registers, if the driver page has an alias of them.
     task: Option<u32>,
+    /// First address of the stack.
     stack: Option<u32>,
 }
 
-/// Both aliases are among the addresses with these upper bits, so all others are told apart by one comparison.
+/// Upper bits of the addresses of both aliases. One comparison thus excludes all other addresses.
 const ALIASES: u32 = L1_ALIAS >> 24;
 const TASK: u32 = DRIVER_BASE + TASK_FIRST;
 const TASK_LEN: u32 = TASK_END - TASK_FIRST;
 const _: () = assert!(TASK >> 24 == ALIASES && (TASK + TASK_LEN) >> 24 == ALIASES);
 
-/// Whether some of `len` addresses from `base` on may stand for others, and are to be looked for each time.
+/// Whether some of `len` addresses from `base` on may be aliases, which must be translated at each access.
 pub(crate) const fn has_alias(base: u32, len: u32) -> bool {
     base >> 24 <= ALIASES && base.saturating_add(len) >> 24 >= ALIASES
 }
@@ -86,18 +87,18 @@ impl AddressMap {
         self.l1.1
     }
 
-    /// Where the task registers lie; 0 when they are shown nowhere else.
+    /// Address of the task registers; 0 when they have no alias.
     pub(crate) fn task_base(&self) -> u32 {
         self.task.unwrap_or(0)
     }
 
-    /// Where an access of `len` bytes at `address` goes.
+    /// The address that an access of `len` bytes at `address` has without aliases.
     #[inline(always)]
     pub(crate) const fn canonical(&self, address: u32, len: u32) -> u32 {
         if address >> 24 == ALIASES { self.aliased(address, len) } else { address }
     }
 
-    /// Where in the alias of L1 an address is shown too, if it is.
+    /// The alias of an address in the own cluster's L1.
     pub(crate) fn in_l1_alias(&self, address: u32) -> Option<u32> {
         let (base, size) = self.l1;
         let in_l1 = address.wrapping_sub(base);
@@ -115,7 +116,7 @@ impl AddressMap {
         let (in_l1, in_task) = (address.wrapping_sub(L1_ALIAS), address.wrapping_sub(TASK));
         match self.task {
             _ if in_l1 < size => base.wrapping_add(in_l1),
-            // One that goes on into the device's registers is an access to them.
+            // An access that extends into the device's registers is one to the device.
             Some(task) if in_task < TASK_LEN && len <= TASK_LEN - in_task => task.wrapping_add(in_task),
             _ => address,
         }

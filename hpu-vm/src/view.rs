@@ -32,14 +32,15 @@ pub struct Range<'m> {
 }
 
 impl Range<'_> {
-    /// Where in it `len` bytes at `address` are, if all are. None are where one is.
+    /// Offset of `len` bytes at `address`, if all are in the range. For an empty access the byte at `address` must exist.
     #[inline]
     fn offset(&self, address: u32, len: u32) -> Option<u32> {
         within(self.base, self.memory.len(), address, len)
     }
 }
 
-/// Where in `room` bytes from `base` on `len` bytes at `address` are, if all are. None are where one is.
+/// Offset of `len` bytes at `address` in `room` bytes from `base` on, if all are there. For an empty access the byte at
+/// `address` must exist.
 #[inline]
 fn within(base: u32, room: usize, address: u32, len: u32) -> Option<u32> {
     let offset = address.checked_sub(base)?;
@@ -51,9 +52,9 @@ fn within(base: u32, room: usize, address: u32, len: u32) -> Option<u32> {
 #[derive(Debug, Default)]
 pub struct View<'m> {
     ranges: ArrayVec<Range<'m>, MAX_RANGES>,
-    /// Range the last access was in: the next one is there most often.
+    /// Range of the last access, which is most often that of the next one too.
     last: Cell<usize>,
-    /// Memory that was copied from last.
+    /// Window of the last copy.
     last_window: LastWindow,
     /// The range of the packet in L2, if there is one.
     l2_packet: Option<usize>,
@@ -181,7 +182,7 @@ impl<'m> View<'m> {
     #[must_use = "a refused copy moves nothing"]
     #[inline(always)]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
-        // Of most copies, this is all.
+        // Most copies end here.
         if self.last_window.copy_out(address, to) { Some(()) } else { self.find_and_copy_out(address, to) }
     }
 
@@ -192,18 +193,18 @@ impl<'m> View<'m> {
         if let Memory::Shared(window) = memory
             && !has_alias(*base, window.len())
         {
-            self.last_window.note(*base, window);
+            self.last_window.note_miss(*base, window);
         }
         memory.copy_out(offset, to)
     }
 
-    /// Calls `look` with `len` bytes at `address` in the frame, if they belong to a packet that is not copied to its
+    /// Calls `read` with `len` bytes at `address` in the frame, if they belong to a packet that is not copied to its
     /// window. Does not count as an access.
     #[inline]
-    pub fn with_frame_bytes<R>(&self, address: u32, len: u32, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    pub fn with_frame_bytes<R>(&self, address: u32, len: u32, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let (index, offset) = self.find(address, len)?;
         let Memory::Packet(packet) = &self.ranges[index].memory else { return None };
-        packet.with_frame_bytes(offset, len, look)
+        packet.with_frame_bytes(offset, len, read)
     }
 
     /// Copies `from` to `address`; `None` and no effect when some of it may not be written. For an empty access the
@@ -283,17 +284,17 @@ impl<'m> View<'m> {
             let mut ranges = self.ranges.iter_mut();
             return ranges.find_map(|r| r.memory.store(address.wrapping_sub(r.base), value, Checks::Page));
         }
-        // Up to the end of the address space: what would pass it is refused.
+        // An access beyond the end of the address space is refused.
         address.checked_add(u32::try_from(N).unwrap_or(u32::MAX) - 1)?;
-        let places = || (address..=u32::MAX).zip(value);
+        let bytes = || (address..=u32::MAX).zip(value);
         let writable = |at: u32| {
             let mut ranges = self.ranges.iter();
             ranges.any(|range| range.memory.writable(at.wrapping_sub(range.base), 1, Checks::Page))
         };
-        if !places().all(|(at, _)| writable(at)) {
+        if !bytes().all(|(at, _)| writable(at)) {
             return None;
         }
-        places().try_for_each(|(at, byte)| self.store_to_pages(at, [byte]))
+        bytes().try_for_each(|(at, byte)| self.store_to_pages(at, [byte]))
     }
 
     /// Loads the word at `address`, which must be aligned, in the one order of all threads' atomics.
@@ -302,15 +303,15 @@ impl<'m> View<'m> {
         self.ranges.iter().find_map(|r| r.memory.load_word(address.wrapping_sub(r.base), self.checks))
     }
 
-    /// Replaces the word at `address`, which must be aligned, by what `new` makes of it, as one step for all threads
-    /// that share it; returns the old one. `None` and no effect when it may not be written.
+    /// Replaces the word at `address`, which must be aligned, by `new` of it, as one step for all threads that share it.
+    /// Returns the old word. `None` and no effect when the word may not be written.
     pub(crate) fn update_word(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Option<u32> {
         let (address, checks) = (self.addresses.canonical(address, 4), self.checks);
         self.ranges.iter_mut().find_map(|r| r.memory.update_word(address.wrapping_sub(r.base), checks, &new))
     }
 
     /// Replaces the word at `address`, which must be aligned, by `new` if it is `expected`, as one step for all threads
-    /// that share it; says whether it was. `None` and no effect when it may not be written.
+    /// that share it. Returns whether it was. `None` and no effect when the word may not be written.
     pub(crate) fn exchange_word(&mut self, address: u32, expected: u32, new: u32) -> Option<bool> {
         let (address, checks) = (self.addresses.canonical(address, 4), self.checks);
         self.ranges.iter_mut().find_map(|r| r.memory.exchange_word(address.wrapping_sub(r.base), checks, expected, new))
@@ -322,7 +323,7 @@ impl<'m> View<'m> {
         self.addresses.below_stack(address)
     }
 
-    /// Index of the range that holds `len` bytes at `address`, and where in it.
+    /// Index of the range that contains `len` bytes at `address`, and the offset in it.
     #[inline]
     fn find(&self, address: u32, len: u32) -> Option<(usize, u32)> {
         let address = self.addresses.canonical(address, len);

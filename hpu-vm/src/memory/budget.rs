@@ -20,7 +20,7 @@ const SPACE_BITS: u32 = 32;
 
 static SPACES: AtomicUsize = AtomicUsize::new(0);
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
-/// 0: what the process's addresses allow.
+/// 0: limited by the process's addresses only.
 static MAX_SPACES: AtomicUsize = AtomicUsize::new(0);
 
 impl GuestUsage {
@@ -28,20 +28,20 @@ impl GuestUsage {
         Self { spaces: SPACES.load(Relaxed), mappings: MAPPINGS.load(Relaxed) }
     }
 
-    /// What guests may take: a quarter of the process's addresses is left to everything else.
+    /// Maximum for guests: a quarter of the process's addresses is left to everything else.
     fn limit() -> Self {
         static LIMIT: OnceLock<GuestUsage> = OnceLock::new();
-        let most = *LIMIT.get_or_init(|| {
+        let limit = *LIMIT.get_or_init(|| {
             let addresses = getrlimit(Resource::As).current.unwrap_or(u64::MAX).min(ADDRESSES);
-            let set = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-            let mappings = set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
+            let setting = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+            let mappings = setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
             // At most 2^15.
             let spaces = ((addresses / 4 * 3) >> SPACE_BITS) as usize;
             Self { spaces, mappings: mappings.saturating_sub(OTHER_MAPPINGS) }
         });
         match MAX_SPACES.load(Relaxed) {
-            0 => most,
-            spaces => Self { spaces, ..most },
+            0 => limit,
+            spaces => Self { spaces, ..limit },
         }
     }
 }
@@ -52,13 +52,13 @@ pub fn set_max_spaces(max: usize) {
 }
 
 /// Adds to a sum, up to a limit.
-fn take(sum: &AtomicUsize, count: usize, most: usize) -> Result<(), SpaceError> {
-    let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= most);
+fn take(sum: &AtomicUsize, count: usize, limit: usize) -> Result<(), SpaceError> {
+    let room = |used: usize| used.checked_add(count).filter(|&used| used <= limit);
     let full = |_| SpaceError::Full { used: GuestUsage::current(), limit: GuestUsage::limit() };
     sum.fetch_update(Relaxed, Relaxed, room).map(drop).map_err(full)
 }
 
-/// One of the spaces that the process may have.
+/// Permit for one of the process's spaces.
 #[derive(Debug)]
 pub(super) struct SpacePermit(());
 
@@ -76,12 +76,12 @@ impl Drop for SpacePermit {
     }
 }
 
-/// Mappings that somebody has, or is about to make.
+/// A number of mappings that exist or are about to be made.
 #[derive(Debug)]
 pub(super) struct Mappings(AtomicUsize);
 
 impl Mappings {
-    /// Takes so many.
+    /// Takes `count` mappings.
     ///
     /// # Errors
     /// [`SpaceError::Full`].
@@ -91,7 +91,7 @@ impl Mappings {
         Ok(taken)
     }
 
-    /// Takes so many more.
+    /// Takes `count` more mappings.
     ///
     /// # Errors
     /// As [`Mappings::take`].

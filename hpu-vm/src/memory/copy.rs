@@ -4,26 +4,27 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// Whether a copy is one access, which is whole. Any other is left to the C library, which copies whatever others write meanwhile, as the
-/// handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
+/// Whether a copy is one aligned access. The C library makes all other copies, whatever others write meanwhile, as the
+/// handlers' own code and a DMA engine would. The crate vm-memory copies guest memory in this way too.
 #[inline(always)]
 const fn is_whole(address: usize, len: usize) -> bool {
-    // Most are longer, which is found out first.
+    // Most copies are longer, so the length is tested first.
     len <= 8 && len.is_power_of_two() && address & (len - 1) == 0
 }
 
-/// Bytes of a copy that may be little more than a packet's headers, which are read next: it is made by sixteens. The C library stores as
-/// much as it can at once, and some processors are slow to load from the upper part of what was just stored so.
+/// Lengths of copies that may be little more than a packet's headers, which are read next. These copies are made of pieces of
+/// 16 bytes. The C library uses the widest stores, and some processors are slow to load from the upper part of such a store
+/// just after it.
 const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
 
-/// Makes such a copy. A processor is slow to load what several stores made just before, too, so these are cut where the address fields of
-/// IPv4 begin and end behind an Ethernet header.
+/// Copies headers. A load that spans several stores just made is slow too. The pieces therefore begin and end where the
+/// address fields of IPv4 do behind an Ethernet header.
 ///
 /// # Safety
-/// `len` bytes, as many as [`HEADERS`] may have, are mapped readable and writable, and do not overlap.
+/// `len` bytes, a length in [`HEADERS`], are mapped readable and writable, and do not overlap.
 #[inline(always)]
 unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller says; 16 bytes from each of these on are within the least length, or this one.
+    // SAFETY: by the caller's contract; 16 bytes from each of these offsets are within the shortest length, or this one.
     unsafe {
         copy_16::<0>(from.wrapping_add(len - 16), to.wrapping_add(len - 16));
         if len > 62 {
@@ -38,10 +39,10 @@ unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
 /// Copies 16 bytes from `AT` on.
 ///
 /// # Safety
-/// They are mapped readable and writable, and do not overlap.
+/// The bytes are mapped readable and writable, and do not overlap.
 #[inline(always)]
 unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
-    // SAFETY: as the caller says. Not Rust's own accesses: others may write meanwhile.
+    // SAFETY: by the caller's contract. Not Rust's own accesses: others may write meanwhile.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!(
@@ -54,7 +55,7 @@ unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
             options(nostack, preserves_flags),
         );
     }
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     unsafe {
         libc::memcpy(to.wrapping_add(AT).cast(), from.wrapping_add(AT).cast(), 16);
@@ -67,7 +68,7 @@ unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
 /// `to.len()` bytes from `from` are mapped readable, and accessed by atomics, translated code and this only.
 #[inline(always)]
 pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
-    // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
+    // SAFETY: by the caller's contract; `to` is exclusive, so they do not overlap.
     unsafe {
         if is_whole(from.addr(), to.len()) {
             load_whole(from, to);
@@ -77,13 +78,13 @@ pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
     }
 }
 
-/// The same by one access. On its own: what copies most often copies more, and is short without it.
+/// Fills `to` by one access. Not inlined: most copies are longer, and their code is short without it.
 ///
 /// # Safety
 /// As [`load`], and [`is_whole`].
 #[inline(never)]
 unsafe fn load_whole(from: *mut u8, to: &mut [u8]) {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe {
         match to {
             [_] => to.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
@@ -101,7 +102,7 @@ unsafe fn load_whole(from: *mut u8, to: &mut [u8]) {
 #[inline(always)]
 pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
     if HEADERS.contains(&from.len()) {
-        // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
+        // SAFETY: by the caller's contract; nobody has the window's bytes as a slice, so they do not overlap.
         return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
     }
     if !is_whole(to.addr(), from.len()) {
@@ -111,7 +112,7 @@ pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
         }
         return;
     }
-    // SAFETY: as the caller says; `is_whole` checked that it is aligned.
+    // SAFETY: by the caller's contract; `is_whole` checked that it is aligned.
     unsafe {
         match *from {
             [a] => AtomicU8::from_ptr(to).store(a, Relaxed),

@@ -1,4 +1,4 @@
-//! 4 GiB of reserved addresses, regions mapped into them, and what an access that is refused there means.
+//! Regions mapped into 4 GiB of reserved addresses, and the meaning of a refused access.
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(super) struct Mapping {
     base: u32,
     pages: Pages,
     access: Access,
-    /// A window of the packet, which nobody may access until the packet is in it.
+    /// A window of the packet, which is inaccessible until the packet is in it.
     closed: bool,
 }
 
 impl Mapping {
-    /// The pages around `len` (not 0) bytes at `offset` of `region`, to be shown at `base`.
+    /// The pages around `len` (not 0) bytes at `offset` of `region`, for guest address `base`.
     pub(super) fn new(
         kind: RegionKind,
         base: u32,
@@ -54,7 +54,7 @@ impl Mapping {
         self.base + self.pages.len
     }
 
-    /// The part at guest addresses `from` to `to`, if there is one.
+    /// The part at guest addresses `from` to `to`; `None` if it is empty.
     fn part(&self, from: u32, to: u32) -> Option<Self> {
         let (from, to) = (from.max(self.base), to.min(self.end()));
         let offset = self.pages.offset + from.checked_sub(self.base)?;
@@ -62,14 +62,14 @@ impl Mapping {
         Some(Self { base: from, pages: Pages { region: self.pages.region.clone(), offset, len }, ..*self })
     }
 
-    /// Whether both show the same byte wherever both are.
+    /// Whether each address that both map has one byte in both.
     fn maps_same_bytes(&self, other: &Self) -> bool {
         let shift = |mapping: &Self| mapping.base.wrapping_sub(mapping.pages.offset);
         Arc::ptr_eq(&self.pages.region, &other.pages.region) && shift(self) == shift(other)
     }
 }
 
-/// A window of the packet, and for whom it is open.
+/// Pages of a window of the packet, and which accesses they allow.
 #[derive(Debug)]
 struct PacketPages {
     level: Level,
@@ -83,40 +83,40 @@ impl PacketPages {
         Self { level, base, readable: AtomicBool::new(false), writable: AtomicBool::new(false) }
     }
 
-    /// Lets translated code in. Async-signal-safe.
+    /// Allows an access of translated code. Returns whether the access may be repeated. Async-signal-safe.
     fn open(&self, access: Access, layout: &Layout) -> bool {
-        let (open, protection) = match (self.level, access) {
+        let (is_open, protection) = match (self.level, access) {
             (Level::L2, Access::Read) => (&self.readable, MprotectFlags::READ),
-            // For whatever comes later: nobody asks whether it was written.
+            // Writable at once for later accesses: L1 is never copied back, so nobody asks whether it was written.
             (Level::L1, _) | (Level::L2, Access::Write) => (&self.writable, MprotectFlags::READ | MprotectFlags::WRITE),
         };
         let Some(windows) = &layout.packet else { return false };
-        // It faulted although it is open: that is for another reason, and would not end.
-        if open.load(Relaxed) || windows.touch(self.level, access).is_none() {
+        // A fault of open pages has another reason, and would be repeated without end.
+        if is_open.load(Relaxed) || windows.touch(self.level, access).is_none() {
             return false;
         }
-        let places = [Some(self.base), layout.addresses.in_l1_alias(self.base)];
+        let addresses = [Some(self.base), layout.addresses.in_l1_alias(self.base)];
         let protect = |base| layout.reservation.protect(base, PACKET_WINDOW, protection);
-        if places.into_iter().flatten().try_for_each(protect).is_err() {
+        if addresses.into_iter().flatten().try_for_each(protect).is_err() {
             return false;
         }
         if let Some(window) = windows.window(self.level).filter(|_| protection.contains(MprotectFlags::WRITE)) {
-            window.follow_tasks();
+            window.use_guest_addresses();
         }
         self.readable.store(true, Relaxed);
-        open.store(true, Relaxed);
+        is_open.store(true, Relaxed);
         true
     }
 }
 
-/// What a refused access of translated code comes to.
+/// Meaning of a refused access of translated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
-    /// It may be repeated.
+    /// The access may be repeated.
     Retry,
-    /// It is meant for a device.
+    /// The access is one to a device.
     Device,
-    /// It ends the task.
+    /// The access ends the task.
     Fault(Cause),
 }
 
@@ -127,7 +127,7 @@ pub struct Layout {
     mappings: Vec<Mapping>,
     addresses: AddressMap,
     packet: Option<Arc<PacketWindows>>,
-    /// Of its windows.
+    /// Pages of the packet's windows.
     packet_pages: ArrayVec<PacketPages, 2>,
 }
 
@@ -148,36 +148,38 @@ impl Layout {
         self.reservation.at(0).cast()
     }
 
-    /// Aliases, and where the stack is.
+    /// Aliases and the stack.
     pub(crate) const fn addresses(&self) -> &AddressMap {
         &self.addresses
     }
 
-    /// Takes over where stack and task registers are. The alias stays: it is what is mapped, whatever a view shows.
+    /// Sets stack and task registers as in `addresses`. The alias of L1 stays as it is mapped.
     pub(super) const fn set_addresses(&mut self, mut addresses: AddressMap) {
         addresses.set_l1(self.addresses.l1_base(), self.addresses.l1_size());
         self.addresses = addresses;
     }
 
-    /// Whether `len` bytes at `base` are mapped for stores, for good.
+    /// Whether `len` bytes at `base` are permanently mapped for stores.
     pub(crate) fn writable(&self, base: u32, len: u32) -> bool {
-        let lasting = |it: &&Mapping| it.access == Access::Write && !it.closed;
-        let holds = |it: &Mapping| it.base <= base && base.checked_add(len).is_some_and(|end| end <= it.end());
-        self.mappings.iter().filter(lasting).any(holds)
+        let permanent = |mapping: &&Mapping| mapping.access == Access::Write && !mapping.closed;
+        let contains =
+            |mapping: &Mapping| mapping.base <= base && base.checked_add(len).is_some_and(|end| end <= mapping.end());
+        self.mappings.iter().filter(permanent).any(contains)
     }
 
-    /// The guest address that translated code computed when it faulted at `host`, if it can have been that.
+    /// The guest address that translated code computed for host address `host`; `None` outside of the reservation.
     pub(crate) fn guest_address(&self, host: usize) -> Option<u32> {
         self.reservation.guest_address(host)
     }
 
-    /// What it means that an access at `address` faulted. Async-signal-safe.
+    /// Handles a fault of an access at `address`. Opens a window of the packet if the access may be repeated then.
+    /// Async-signal-safe.
     pub(crate) fn resolve_fault(&self, address: u32, access: Access) -> FaultOutcome {
         if is_device(address) {
             return FaultOutcome::Device;
         }
-        let place = self.addresses.canonical(address, 1);
-        let window = self.packet_pages.iter().find(|window| place.wrapping_sub(window.base) < PACKET_WINDOW);
+        let canonical = self.addresses.canonical(address, 1);
+        let window = self.packet_pages.iter().find(|window| canonical.wrapping_sub(window.base) < PACKET_WINDOW);
         if window.is_some_and(|window| window.open(access, self)) {
             return FaultOutcome::Retry;
         }
@@ -188,28 +190,30 @@ impl Layout {
         })
     }
 
-    /// Adds a mapping, and shows it in the alias window if it lies in what that shows. Returns `window`, whose bytes and access these
-    /// are, as it is seen there. After a [`SpaceError::System`] those that were returned before are not to be accessed any more.
+    /// Adds a mapping, also to the alias window if it lies in the L1 of that. `window` has the mapping's bytes and access;
+    /// the result accesses them at the guest's host addresses. After a [`SpaceError::System`] the results of earlier calls
+    /// must not be accessed any more.
     pub(super) fn add(&mut self, mapping: Mapping, window: Window) -> Result<Window, SpaceError> {
         self.check(&mapping)?;
-        self.show(&mapping)?;
-        self.show_alias(&mapping)?;
-        // SAFETY: it was just mapped there; what is mapped later in the same pages shows the same memory in them, and takes no access
-        // away: `check` and `show` see to that.
+        self.map(&mapping)?;
+        self.map_alias(&mapping)?;
+        // SAFETY: the mapping was just made there. By `check` and `map`, later mappings in its pages have the same memory,
+        // and take no access away.
         let window = unsafe { window.at_guest(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
         Ok(window)
     }
 
-    /// A window of the packet for [`Layout::add_packet`]: the bytes at `offset` of `region`, if it has as many.
+    /// Makes a window of the packet for [`Layout::add_packet`] from the bytes at `offset` of `region`. `None` when the
+    /// region ends before.
     pub(super) fn packet_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<PacketWindow> {
-        let own = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
-        // SAFETY: the window accesses it only after `PacketPages::open` had it mapped writable, which it stays.
-        let seen = unsafe { own.clone().at_guest(base, &self.reservation) };
-        Some(PacketWindow::new(region, offset, own, seen))
+        let in_region = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
+        // SAFETY: the packet window accesses these bytes only after `PacketPages::open` made them permanently writable.
+        let in_guest = unsafe { in_region.clone().at_guest(base, &self.reservation) };
+        Some(PacketWindow::new(region, offset, in_region, in_guest))
     }
 
-    /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.
+    /// Makes the alias window: maps the L1 at `l1_base` at [`L1_ALIAS`] too.
     pub(super) fn add_alias(&mut self, l1_base: u32, size: u32) -> Result<(), SpaceError> {
         if self.addresses.l1_size() != 0 {
             return Err(SpaceError::AlreadyMapped("L1 alias"));
@@ -222,10 +226,10 @@ impl Layout {
         }
         self.addresses.set_l1(l1_base, size);
         let mappings = self.mappings.clone();
-        mappings.iter().try_for_each(|mapping| self.show_alias(mapping))
+        mappings.iter().try_for_each(|mapping| self.map_alias(mapping))
     }
 
-    /// Adds the packet's windows at these addresses, closed.
+    /// Adds the packet's windows at these addresses. They are closed until the first access.
     pub(super) fn add_packet(
         &mut self,
         windows: &Arc<PacketWindows>,
@@ -250,8 +254,8 @@ impl Layout {
             return Err(SpaceError::Shared { kind: l2.kind, base: l2.base, other: l1.kind });
         }
         for (level, mapping) in closed {
-            self.show(&mapping)?;
-            self.show_alias(&mapping)?;
+            self.map(&mapping)?;
+            self.map_alias(&mapping)?;
             self.packet_pages.push(PacketPages::new(level, mapping.base));
             self.mappings.push(mapping);
         }
@@ -264,14 +268,14 @@ impl Layout {
         if mapping.part(L1_ALIAS, L1_ALIAS + self.addresses.l1_size()).is_some() {
             return Err(shared(RegionKind::Scratchpad));
         }
-        let apart = |other: &Mapping| other.closed || mapping.closed || !other.maps_same_bytes(mapping);
+        let conflicts = |other: &Mapping| other.closed || mapping.closed || !other.maps_same_bytes(mapping);
         let mut others = self.mappings.iter();
-        let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && apart(o));
+        let other = others.find(|other| other.part(mapping.base, mapping.end()).is_some() && conflicts(other));
         other.map_or(Ok(()), |other| Err(shared(other.kind)))
     }
 
-    /// Shows a mapping where it belongs. A page of two mappings may be written when one of them may.
-    fn show(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+    /// Maps pages at their guest address. A page of two mappings is writable if one of them is.
+    fn map(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
         let written = |from, to| {
             let mut written = self.mappings.iter().filter(|other| other.access == Access::Write);
             written.any(|other| other.part(from, to).is_some())
@@ -283,7 +287,7 @@ impl Layout {
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
         self.reservation.map(mapping.base, &mapping.pages, protection)?;
-        // Taken away where nobody has it, so that it is never missing where somebody has: others may access that meanwhile.
+        // Write access is removed from pages without it, rather than added to the others: tasks may write these meanwhile.
         let pages = (mapping.base..mapping.end()).step_by(PAGE as usize);
         for page in pages.filter(|&page| mixed && !written(page, page + PAGE)) {
             let protected = self.reservation.protect(page, PAGE, MprotectFlags::READ);
@@ -292,10 +296,10 @@ impl Layout {
         Ok(())
     }
 
-    fn show_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+    fn map_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
         let (l1, size) = (self.addresses.l1_base(), self.addresses.l1_size());
         let Some(part) = mapping.part(l1, l1.saturating_add(size)) else { return Ok(()) };
         let base = L1_ALIAS + (part.base - l1);
-        self.show(&Mapping { base, ..part })
+        self.map(&Mapping { base, ..part })
     }
 }

@@ -23,23 +23,23 @@ pub const GUARD_ABOVE: usize = 1 << 16;
 const GUEST: usize = 1 << 32;
 const RESERVED: usize = GUARD_BELOW + GUEST + GUARD_ABOVE;
 
-/// The reserved addresses; what is mapped over them goes with them.
+/// The reserved addresses. Mappings over them end with the reservation.
 #[derive(Debug)]
 pub(super) struct Reservation {
     start: NonNull<u8>,
-    /// A failed system call may have left a hole, where others may have mapped something: then nothing is unmapped.
-    torn: AtomicBool,
+    /// A failed system call may have left a hole, which others may have used for a mapping. Nothing is unmapped then.
+    may_have_hole: AtomicBool,
     mappings: Mappings,
 }
 
-// SAFETY: addresses are bound to no thread, and what lies at them is accessed by pointer, by those who may.
+// SAFETY: addresses are bound to no thread, and the bytes at them are accessed by pointer only.
 unsafe impl Send for Reservation {}
 // SAFETY: as above.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
     pub(super) fn new() -> Result<Self, SpaceError> {
-        // The addresses, and the table of bounds that goes with them.
+        // One for the addresses, and one for their table of bounds.
         let mappings = Mappings::take(2)?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
@@ -48,7 +48,7 @@ impl Reservation {
         };
         let what = "reserve 4 GiB of addresses";
         let start = NonNull::new(start.map_err(failed(what))?.cast()).ok_or_else(|| failed(what)(Errno::NOMEM))?;
-        Ok(Self { start, torn: AtomicBool::new(false), mappings })
+        Ok(Self { start, may_have_hole: AtomicBool::new(false), mappings })
     }
 
     /// The host address of a guest address.
@@ -68,39 +68,39 @@ impl Reservation {
         (offset < RESERVED).then_some(offset.wrapping_sub(GUARD_BELOW) as u32)
     }
 
-    /// Shows `pages` at guest address `base`; the pages there must be whole and below 2^32.
+    /// Maps `pages` at guest address `base`, to whole pages below 2^32.
     pub(super) fn map(&self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
         let len = pages.len as usize;
         assert!(base as usize + len <= GUEST);
-        // What it lies in becomes two.
+        // The mapping around it is split in two.
         self.mappings.add(2)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the addresses are of this reservation, and hold nothing that Rust refers to: those who access them
-        // do so by pointer, and expect faults.
-        let shown = unsafe {
+        // SAFETY: the addresses are of this reservation, and no Rust reference leads there. Accesses are by pointer, and
+        // expect faults.
+        let mapped = unsafe {
             rustix::mm::mmap(self.at(base), len, protection, flags, pages.region.file(), u64::from(pages.offset))
         };
-        let Err(errno) = shown else { return Ok(()) };
-        // SAFETY: as above. What was there may be unmapped already.
+        let Err(errno) = mapped else { return Ok(()) };
+        // SAFETY: as above. The former mapping may be gone already.
         let closed = unsafe {
             rustix::mm::mmap_anonymous(self.at(base), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED)
         };
-        self.torn.fetch_or(closed.is_err(), Relaxed);
+        self.may_have_hole.fetch_or(closed.is_err(), Relaxed);
         Err(failed("map guest memory")(errno))
     }
 
     /// Async-signal-safe.
     pub(super) fn protect(&self, base: u32, len: u32, protection: MprotectFlags) -> Result<(), Errno> {
-        // SAFETY: as in `show`; more access to a mapping of this reservation's own does no harm.
+        // SAFETY: as in `map`; more access to a mapping of this reservation's own does no harm.
         unsafe { rustix::mm::mprotect(self.at(base), len as usize, protection) }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if !*self.torn.get_mut() {
-            // SAFETY: the reservation and what was mapped over it are its own; nothing refers to them but by pointers
-            // whose users know that they are valid as long as it is.
+        if !*self.may_have_hole.get_mut() {
+            // SAFETY: the reservation owns these addresses and all mappings over them. Only pointers lead there, whose users
+            // know that they are valid as long as the reservation.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), RESERVED) };
         }
     }

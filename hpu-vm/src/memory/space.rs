@@ -62,7 +62,7 @@ impl Space {
         self.view.check(kind, guest_base, len as usize)?;
         let window = self.layout.add(mapping, window).inspect_err(|error| {
             if matches!(error, SpaceError::System { .. }) {
-                // What other ranges show may be gone.
+                // The memory of other ranges may be gone.
                 (self.view, self.packet) = (View::new(), None);
             }
         })?;
@@ -128,7 +128,7 @@ impl Space {
         let windows = Arc::new(PacketWindows::new(l1, l2));
         self.layout.add_packet(&windows, l1_base.unwrap_or(0), l2_base)?;
         self.packet = Some(windows.clone());
-        // What is looked for most often first.
+        // The window that is searched most often comes first.
         for (kind, level, base) in bases.rev() {
             self.push(Range { kind, base, memory: Memory::packet(windows.clone(), level) })?;
         }
@@ -184,7 +184,7 @@ impl Space {
     pub fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
-        begun: TaskStart,
+        start: TaskStart,
         task: impl FnOnce(&Layout, &mut View<'static>) -> R,
     ) -> R {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
@@ -193,19 +193,19 @@ impl Space {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        let offering = self.packet.as_deref().map(PacketLender::new);
-        let offered = offering.as_ref().map(|offering| offering.lend(packet, begun, true));
+        let lender = self.packet.as_deref().map(PacketLender::new);
+        let lease = lender.as_ref().map(|lender| lender.lend(packet, start, true));
         let result = task(layout, view);
-        drop(offered);
+        drop(lease);
         result
     }
 
-    /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
-    /// without an offer no access finds one.
+    /// Sets the length of the L2 window, at most [`PACKET_WINDOW`]. The rest of the former packet needs no clearing: no access
+    /// finds a packet while none is lent.
     pub(crate) fn fit_l2(&mut self, len: u32) {
         if self.packet.is_some() {
             self.l2_len = len;
-            // The window was pushed with room for this.
+            // The window was added with this maximum length.
             let _ = self.view.set_len(RegionKind::L2Packet, len);
         }
     }

@@ -29,12 +29,12 @@ pub struct Window {
     /// Bytes before the window in its first page.
     lead: u32,
     len: u32,
-    /// What `len` can be at the most.
+    /// Maximum of `len`.
     room: u32,
     access: Access,
-    /// Keeps `pages` mapped,
+    /// Keeps `pages` mapped, unless they are at guest addresses.
     _region: Arc<Region>,
-    /// if they are not shown where guests see them: then this does.
+    /// Keeps `pages` mapped at guest addresses.
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -52,19 +52,19 @@ impl Window {
         if past as usize > region.len() {
             return None;
         }
-        // SAFETY: `first <= past`, which was just seen to be within the region's mapping.
+        // SAFETY: `first <= past`, which was just checked to be within the region's mapping.
         let pages = unsafe { region.start().add(first as usize) };
         let lead = offset - first;
         let (_region, _reservation) = (region.clone(), None);
         Some(Self { pages, pages_len: past - first, lead, len, room: len, access, _region, _reservation })
     }
 
-    /// The same bytes, accessed where a guest sees them, their first page at `base`. Some processors' caches are slow to find a line by
-    /// another address than the last time, and loads by one address wait for stores by another (AMD's software optimization guides, on
-    /// the L1 data cache's linear address tags).
+    /// Accesses the window's bytes at the host addresses where a guest sees them, with their first page at `base`. Some
+    /// processors' caches are slow to find a line by another address than the last one. Loads by one address also wait for
+    /// stores by another. Source: AMD's software optimization guides, on linear address tags of the L1 data cache.
     ///
     /// # Safety
-    /// Whenever it is accessed, the window's pages are mapped there in the reservation, writable if its access is.
+    /// At each access the window's pages are mapped there in the reservation, writable if the window is.
     pub(super) unsafe fn at_guest(self, base: u32, reservation: &Arc<Reservation>) -> Self {
         let pages = reservation.address(base);
         Self { pages, _reservation: Some(reservation.clone()), ..self }
@@ -98,8 +98,8 @@ impl Window {
         Some(())
     }
 
-    /// The address of `len` bytes at `offset` from the window's first byte; those before it are at offsets below 0,
-    /// that is, at the upper end of 32 bits.
+    /// The host address of `len` bytes at `offset` from the window's first byte. Bytes before it have negative offsets, at the
+    /// upper end of 32 bits.
     #[inline(always)]
     fn at(&self, offset: u32, len: usize, checks: Checks) -> Option<*mut u8> {
         let in_pages = offset.wrapping_add(self.lead);
@@ -119,7 +119,7 @@ impl Window {
         if self.access == Access::Write { self.at(offset, len, checks) } else { None }
     }
 
-    /// Its first byte, if it has one.
+    /// Host address of the first byte; `None` for an empty window.
     pub(super) fn first(&self) -> Option<*mut u8> {
         self.at(0, 1, Checks::Exact)
     }
@@ -129,7 +129,7 @@ impl Window {
     pub(crate) fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {
         let at = self.at(offset, N, checks)?;
         let mut bytes = [0; N];
-        // SAFETY: `at` checked that `N` bytes are of pages that are mapped as long as `self` is there.
+        // SAFETY: `at` checked that the `N` bytes are in pages that stay mapped as long as `self`.
         unsafe { load(at, &mut bytes) };
         Some(bytes)
     }
@@ -138,7 +138,7 @@ impl Window {
     #[inline(always)]
     pub(crate) fn store<const N: usize>(&self, offset: u32, value: [u8; N], checks: Checks) -> Option<()> {
         let at = self.writable_at(offset, N, checks)?;
-        // SAFETY: as in `load`; what a task may write is mapped writable.
+        // SAFETY: as in `load`; bytes that a task may write are mapped writable.
         unsafe { store(at, &value) };
         Some(())
     }
@@ -169,11 +169,11 @@ impl Window {
     /// Loads a word that is aligned, in the one order of all such accesses.
     pub(crate) fn load_word(&self, offset: u32, checks: Checks) -> Option<u32> {
         let word = self.at(offset, 4, checks).and_then(aligned)?;
-        // SAFETY: four aligned bytes of pages that are mapped as long as `self` is there; only atomics access them.
+        // SAFETY: four aligned bytes of pages that stay mapped as long as `self`; only atomics access them.
         Some(u32::from_le(unsafe { AtomicU32::from_ptr(word) }.load(SeqCst)))
     }
 
-    /// Replaces a word by what `new` makes of it, as one step for all threads; returns the old one.
+    /// Replaces a word by `new` of it, as one step for all threads; returns the old word.
     pub(crate) fn update_word(&self, offset: u32, checks: Checks, new: impl Fn(u32) -> u32) -> Option<u32> {
         let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
         // SAFETY: as in `load_word`.
@@ -183,7 +183,7 @@ impl Window {
         Some(u32::from_le(old))
     }
 
-    /// Replaces a word by `new` if it is `expected`, as one step for all threads; says whether it was.
+    /// Replaces a word by `new` if it is `expected`, as one step for all threads. Returns whether it was.
     pub(crate) fn exchange_word(&self, offset: u32, checks: Checks, expected: u32, new: u32) -> Option<bool> {
         let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
         // SAFETY: as in `load_word`.

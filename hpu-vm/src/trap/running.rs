@@ -102,9 +102,9 @@ impl<'w> TrapGuard<'w> {
     /// # Safety
     /// The guard is dropped, not forgotten. Until then:
     /// * `state` is valid for writes, and only this thread and the translated code that it calls use it.
-    /// * That code follows `state.lookup`: a jump from any address that it finds to the site's `fault_return` leaves
+    /// * Translated code follows `state.lookup`: a jump from any address that it finds to the site's `fault_return` leaves
     ///   the function in good order.
-    /// * That code accesses memory only through `state.layout`, which stays valid.
+    /// * Translated code accesses memory only through `state.layout`, which stays valid.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {
         let outer = watch.set_running(state);

@@ -38,10 +38,10 @@ impl Packet {
     /// Calls `read` with `len` bytes at `offset` of the frame, if they are not copied to the window.
     #[inline]
     pub(super) fn with_frame_bytes<R>(&self, offset: u32, len: u32, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        self.windows.look(self.level, offset, len as usize, read)
+        self.windows.with_frame_bytes(self.level, offset, len as usize, read)
     }
 
-    /// The window's bytes when `len` of them at `offset` may be touched; the packet is in them from now on.
+    /// The window's bytes, with the packet in them, if `len` of them at `offset` may be accessed.
     pub(super) fn touch(&self, offset: u32, len: u32, checks: Checks, access: Access) -> Option<&Window> {
         let room = if checks == Checks::Exact { self.len } else { PACKET_WINDOW };
         if len > room.checked_sub(offset)? {
@@ -52,7 +52,7 @@ impl Packet {
 }
 
 impl<'m> Memory<'m> {
-    /// A packet window, in full length.
+    /// Makes a packet window of full length.
     pub(crate) const fn packet(windows: Arc<PacketWindows>, level: Level) -> Self {
         Self::Packet(Packet { windows, level, len: PACKET_WINDOW })
     }
@@ -160,7 +160,7 @@ impl<'m> Memory<'m> {
         Some(())
     }
 
-    /// Sets the length, up to the one it had first; borrowed bytes keep theirs.
+    /// Sets the length, up to the first one. The length of borrowed bytes is fixed.
     #[inline]
     pub(super) fn set_len(&mut self, len: u32) -> Option<()> {
         match self {
