@@ -1,4 +1,5 @@
-//! Arithmetic whose edge cases the ISA manual defines (chapter "M", tables of division results; chapter "A"), and the results of all that only compute.
+//! Results of instructions that only compute, and arithmetic with edge cases: see the ISA manual's chapters "M" (tables of
+//! division results) and "A".
 
 use crate::inst::Op;
 
@@ -20,12 +21,12 @@ pub(crate) const fn mulhu(a: u32, b: u32) -> u32 {
     ((a as u64 * b as u64) >> 32) as u32
 }
 
-/// By zero: -1. The quotient that overflows (`i32::MIN / -1`) is the dividend.
+/// Signed quotient. Division by zero: -1. Overflow (`i32::MIN / -1`): the dividend.
 pub(crate) const fn div(a: u32, b: u32) -> u32 {
     if b == 0 { u32::MAX } else { a.cast_signed().wrapping_div(b.cast_signed()).cast_unsigned() }
 }
 
-/// By zero: all ones.
+/// Unsigned quotient. Division by zero: all ones.
 pub(crate) const fn divu(a: u32, b: u32) -> u32 {
     match a.checked_div(b) {
         Some(quotient) => quotient,
@@ -33,12 +34,12 @@ pub(crate) const fn divu(a: u32, b: u32) -> u32 {
     }
 }
 
-/// By zero: the dividend. The remainder of the quotient that overflows is 0.
+/// Signed remainder. Division by zero: the dividend. Overflow: 0.
 pub(crate) const fn rem(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { a.cast_signed().wrapping_rem(b.cast_signed()).cast_unsigned() }
 }
 
-/// By zero: the dividend.
+/// Unsigned remainder. Division by zero: the dividend.
 pub(crate) const fn remu(a: u32, b: u32) -> u32 {
     match a.checked_rem(b) {
         Some(remainder) => remainder,
@@ -66,14 +67,14 @@ pub(crate) const fn max(a: u32, b: u32) -> u32 {
     if less(a, b) { b } else { a }
 }
 
-/// The bit that the lower five bits of `index` number.
+/// A word with only the bit set whose number is in the lower five bits of `index`.
 pub(crate) const fn bit(index: u32) -> u32 {
     1 << (index & 31)
 }
 
-/// All bits of each byte that has one.
+/// Sets all bits of each byte that is not zero.
 pub(crate) const fn orc_b(a: u32) -> u32 {
-    // The upper bit of each byte: carried there from any below it, or its own.
+    // The upper bit of each byte: carried from any bit below it, or set already.
     let carried = (a & 0x7f7f_7f7f) + 0x7f7f_7f7f;
     let any = (carried | a) & 0x8080_8080;
     (any >> 7) * 0xff

@@ -7,7 +7,7 @@ use spin_abi::fault::Cause;
 use crate::decode::{Decoded, decode, size};
 use crate::inst::{Inst, Op};
 
-/// What the table holds where no instruction can be executed. Its size of 0 is never one of an instruction.
+/// Table entry where no instruction can be executed. No instruction has a size of 0.
 const NOTHING: Decoded = Decoded { inst: Inst::new(Op::Ebreak), size: 0 };
 
 /// A contiguous range of executable bytes.
@@ -66,12 +66,12 @@ impl Code {
         Self { functions: functions.collect(), ..self }
     }
 
-    /// Where functions begin, as far as is known.
+    /// Known start addresses of functions.
     pub(crate) const fn functions(&self) -> &BTreeSet<u32> {
         &self.functions
     }
 
-    /// Whether a jump from `pc` to `target` is to the beginning of another function than the one it is in, or of none that is known.
+    /// Whether a jump from `pc` to `target` leads to the start of a known function other than the one around `pc`.
     pub(crate) fn enters_other_function(&self, pc: u32, target: u32) -> bool {
         self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)
     }
@@ -91,7 +91,7 @@ impl Code {
         Self::new(vec![CodeSegment { base, bytes: bytes.into() }])
     }
 
-    /// Instructions from `base` on, none of them compressed.
+    /// Makes code of uncompressed instructions from `base` on.
     #[cfg(test)]
     pub(crate) fn of<'i>(base: u32, program: impl IntoIterator<Item = &'i Inst>) -> Self {
         let bytes: Vec<u8> = program.into_iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
@@ -119,7 +119,7 @@ impl Code {
             [a, b, ref more @ ..] => match (size(u16::from_le_bytes([a, b])), more) {
                 (2, _) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, 0, 0])),
                 (_, &[c, d, ..]) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, c, d])),
-                // The upper half is what lies outside.
+                // The upper half lies outside.
                 _ => (Cause::InstructionAccess, pc.wrapping_add(2)),
             },
         }
@@ -146,7 +146,7 @@ impl Code {
     }
 }
 
-/// One entry per even offset of `bytes`; an odd last byte gets one too, which executes nothing.
+/// One entry per even offset of `bytes`. The entry of an odd last byte executes nothing.
 fn decode_segment(bytes: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..bytes.len()).step_by(2).map(|at| match bytes[at..] {
         [a, b, c, d, ..] => decode(u32::from_le_bytes([a, b, c, d])).unwrap_or(NOTHING),

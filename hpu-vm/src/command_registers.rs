@@ -20,7 +20,7 @@ pub struct CommandRegisters {
 }
 
 impl CommandRegisters {
-    /// As at the start of a task.
+    /// Registers at the start of a task.
     pub(crate) const fn new() -> Self {
         Self { words: [const { AtomicU32::new(0) }; COMMAND_WORD_COUNT], info: AtomicU32::new(0) }
     }
@@ -34,7 +34,7 @@ impl CommandRegisters {
         Command::decode(self.info.load(Relaxed), |index| self.words[index].load(Relaxed))
     }
 
-    /// Offset in this structure of the register that an access of `width` bytes at `address` is to.
+    /// Offset in this structure of the register at `address`, for an access of `width` bytes.
     pub(crate) const fn offset(address: u32, width: u32) -> Option<usize> {
         let at = address.wrapping_sub(DRIVER_BASE);
         let word = at.wrapping_sub(COMMAND_WORDS);

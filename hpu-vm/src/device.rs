@@ -28,12 +28,12 @@ pub enum Trap {
     Report(u32),
 }
 
-/// Whether a store of `width` bytes at `address` waits for a command: no other access of a device makes a handler wait.
+/// Whether a store of `width` bytes at `address` waits for a command. No other device access makes a handler wait.
 pub(crate) const fn waits(address: u32, width: u32) -> bool {
     address == DRIVER_BASE + COMMAND_WAIT && width == 4
 }
 
-/// A load that an instruction makes at a device's address.
+/// Executes an instruction's load at a device's address.
 pub(crate) fn load<D: Device>(
     device: &mut D,
     hart: &mut Hart,
@@ -50,7 +50,7 @@ pub(crate) fn load<D: Device>(
     }
 }
 
-/// A store that an instruction makes at a device's address. One that is pending is to be made anew.
+/// Executes an instruction's store at a device's address. The caller repeats a pending store.
 pub(crate) fn store<D: Device>(
     device: &mut D,
     hart: &mut Hart,

@@ -33,7 +33,7 @@ pub enum Exit {
     Parked,
 }
 
-/// Why an instruction did not complete.
+/// Reason why an instruction did not complete.
 enum Stop {
     Finish,
     Wait,
@@ -50,7 +50,7 @@ pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device:
     run_slice(hart, code, view, device, limit, 1)
 }
 
-/// As [`run`], but `limit` counts a vector instruction as `weight` (1 or more): it may take as long.
+/// As [`run`], but a vector instruction counts as `weight` (1 or more) instructions, since it may take as long.
 pub(crate) fn run_slice<D: Device>(
     hart: &mut Hart,
     code: &Code,
@@ -64,10 +64,10 @@ pub(crate) fn run_slice<D: Device>(
     if hart.pc & 1 != 0 {
         return fetch_fault(hart.pc, code);
     }
-    let mut core = Core { hart, view, device, left: limit, more: weight - 1 };
+    let mut core = Core { hart, view, device, left: limit, vector_extra: weight - 1 };
     loop {
         let pc = core.hart.pc;
-        // The return address is never in the table, so the common way pays nothing for it.
+        // The return address is never in the table, so the common path needs no test for it.
         let Some(decoded) = code.fetch(pc) else { return fetch_fault(pc, code) };
         if core.left == 0 {
             return Exit::Fault(Fault { cause: Cause::InstructionLimit, pc, address: 0 });
@@ -86,7 +86,7 @@ pub(crate) fn run_slice<D: Device>(
     }
 }
 
-/// What it means that nothing can be executed at `pc`.
+/// Outcome of a fetch at `pc` where nothing can be executed.
 #[cold]
 fn fetch_fault(pc: u32, code: &Code) -> Exit {
     if pc == RETURN_ADDRESS {
@@ -102,8 +102,8 @@ struct Core<'a, 'm, D> {
     device: &'a mut D,
     /// Instructions left.
     left: u64,
-    /// What a vector instruction takes of them beyond 1.
-    more: u64,
+    /// Instructions beyond 1 that a vector instruction counts.
+    vector_extra: u64,
 }
 
 impl<D: Device> Core<'_, '_, D> {
@@ -134,7 +134,7 @@ impl<D: Device> Core<'_, '_, D> {
             Op::Sb => return self.store::<1>(address, b).map(|()| next),
             Op::Sh => return self.store::<2>(address, b).map(|()| next),
             Op::Sw => return self.store::<4>(address, b).map(|()| next),
-            // Others may share the memory; code never changes.
+            // Other threads may share the memory. Code never changes, so `fence.i` needs nothing.
             Op::Fence => {
                 fence(Ordering::SeqCst);
                 return Ok(next);
@@ -230,9 +230,9 @@ impl<D: Device> Core<'_, '_, D> {
         Ok(())
     }
 
-    /// Reads a register and writes what `new` makes of it, if anything.
+    /// Reads a register and writes `new` of its value, if that is a value.
     fn csr(&mut self, number: u32, new: impl FnOnce(u32) -> Option<u32>) -> Result<u32, Stop> {
-        // The decoder lets only known registers through; a table from elsewhere must not make this panic.
+        // The decoder accepts only known registers; another table must not make this panic.
         let csr = Csr::from_number(number).ok_or(Stop::Fault { cause: Cause::IllegalInstruction, address: number })?;
         let old = self.hart.read_csr(csr);
         if let Some(value) = new(old) {
@@ -248,9 +248,9 @@ impl<D: Device> Core<'_, '_, D> {
         Ok(old)
     }
 
-    /// 0 when stored, 1 when not. It stores when the last LR was to this word and the word still has the value read
-    /// then: what a translation by compare-and-swap does, so that both agree. Address and permission are checked
-    /// whether it stores or not.
+    /// Returns 0 if SC stored, 1 if not. SC stores if the last LR was to this word and the word still has the value read
+    /// then. A translation by compare-and-swap does this too, so both agree. Address and permission are checked in any
+    /// case.
     fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
         aligned(address, Cause::StoreMisaligned)?;
         let stored = match self.hart.reservation(self.view.normalise(address)) {
@@ -267,10 +267,10 @@ impl<D: Device> Core<'_, '_, D> {
         self.view.update_word(address, new).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
     }
 
-    /// Out of the scalar instructions' way: it is long.
+    /// Not inlined: the code is long, and scalar instructions do not need it.
     #[inline(never)]
     fn vector(&mut self, bits: u32) -> Result<(), Stop> {
-        self.left = self.left.saturating_sub(self.more);
+        self.left = self.left.saturating_sub(self.vector_extra);
         vector(self.hart, self.view, bits).map_err(|(cause, address)| Stop::Fault { cause, address })
     }
 
@@ -289,7 +289,10 @@ impl<D: Device> Core<'_, '_, D> {
     }
 }
 
-/// Executes a vector instruction; else the fault's cause and address.
+/// Executes a vector instruction.
+///
+/// # Errors
+/// The fault's cause and address.
 pub(crate) fn vector(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), (Cause, u32)> {
     vector::execute(hart, view, bits).map_err(|refusal| match refusal {
         Refusal::Illegal => (Cause::IllegalInstruction, bits),
