@@ -70,7 +70,7 @@ pub struct Guest {
     pub slot: Slot,
     /// The packet in L2.
     pub frame: Vec<u8>,
-    /// The same memory up to the ends of its pages.
+    /// The slot's memory up to the ends of its pages.
     whole: Space,
     /// Base and bytes of each range of `whole`.
     pages: Vec<(u32, u32)>,
