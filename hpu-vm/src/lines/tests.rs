@@ -234,7 +234,7 @@ fn nesting_and_ranges_of_inlined_functions_are_bounded() {
 fn attributes_that_take_no_bytes_are_counted() {
     // 3: an entry of 30,000 attributes, each of them present without a byte.
     let wide = [&[3, 0x34, 0][..], &[0x3f, 0x19].repeat(30_000), &[0, 0, 0]].concat();
-    let abbreviations = [&ABBREVIATIONS[..], &wide].concat();
+    let abbreviations = [ABBREVIATIONS, &wide].concat();
     let found = |count| {
         let lines = with_inlined(&[vec![3; count], inlined(0, 4, 2, 1)].concat(), &abbreviations);
         inlined_at(&lines, 0).is_some()

@@ -102,7 +102,7 @@ unsafe fn load_whole(from: *mut u8, to: &mut [u8]) {
 #[inline(always)]
 pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
     if HEADERS.contains(&from.len()) {
-        // SAFETY: by the caller's contract; nobody has the window's bytes as a slice, so they do not overlap.
+        // SAFETY: by the caller's contract; the window's bytes are in no slice, so they do not overlap.
         return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
     }
     if !is_whole(to.addr(), from.len()) {

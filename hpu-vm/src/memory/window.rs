@@ -70,22 +70,9 @@ impl Window {
         Self { pages, _reservation: Some(reservation.clone()), ..self }
     }
 
-    /// Returns the length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> u32 {
+    /// The length in bytes.
+    pub(crate) const fn len(&self) -> u32 {
         self.len
-    }
-
-    /// Whether the window is empty.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the permissions of a task.
-    #[must_use]
-    pub const fn access(&self) -> Access {
-        self.access
     }
 
     /// Changes the length, up to the one it was made with.
