@@ -24,7 +24,8 @@ pub enum RegionKind {
     Task,
 }
 
-/// Granularity of checks on loads, stores and atomics. Copies and [`View::kind_of`](crate::View::kind_of) are always exact.
+/// Granularity of checks on loads, stores and atomics. Copies and [`View::kind_of`](crate::View::kind_of) are always
+/// exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Checks {
     /// Exactly the bytes of a range.

@@ -1,5 +1,5 @@
-//! Results of instructions that only compute, and arithmetic with edge cases: see the ISA manual's chapters "M" (tables of
-//! division results) and "A".
+//! Results of instructions that only compute, and arithmetic with edge cases: see the ISA manual's chapters "M" (tables
+//! of division results) and "A".
 
 use crate::inst::Op;
 
@@ -86,8 +86,8 @@ pub(crate) const fn sign_extend<const BITS: u32>(value: u32) -> u32 {
     ((value << (32 - BITS)).cast_signed() >> (32 - BITS)).cast_unsigned()
 }
 
-/// The result of an operation that only [computes](crate::inst::Format::computes), other than `auipc`, for the values of
-/// its operands; 0 for any other operation.
+/// The result of an operation that only [computes](crate::inst::Format::computes), other than `auipc`, for the values
+/// of its operands; 0 for any other operation.
 #[inline(always)]
 pub(crate) fn compute(op: Op, a: u32, b: u32, imm: u32) -> u32 {
     match op {

@@ -11,9 +11,9 @@ const WORD: usize = 8;
 /// Length from which on the C library makes a copy, except its ends.
 const SHORT: usize = 2 * WORD;
 
-/// The C library's `memcpy`, by its address. A function that returns the result of such a call ends with a jump to it. A call
-/// and a return take as long as a good part of a copy. With the name instead, the compiler knows the result and makes a
-/// call.
+/// The C library's `memcpy`, by its address. A function that returns the result of such a call ends with a jump to it.
+/// A call and a return take as long as a good part of a copy. With the name instead, the compiler knows the result and
+/// makes a call.
 pub(crate) type Memcpy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// Host memory and its address in commands.
@@ -60,12 +60,12 @@ impl<'h> HostBytes<'h> {
     }
 }
 
-/// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole. A reader of one of
-/// these bytes also sees all earlier copies. Returns an address in `to`.
+/// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole. A reader of one
+/// of these bytes also sees all earlier copies. Returns an address in `to`.
 ///
 /// # Safety
-/// `to.len()` bytes from `from` are mapped readable and do not overlap `to`. Only atomics, translated code and copies access
-/// them.
+/// `to.len()` bytes from `from` are mapped readable and do not overlap `to`. Only atomics, translated code and copies
+/// access them.
 #[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *mut c_void {
     fence(Release);
@@ -93,7 +93,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, memcpy: Memcpy) -> *mut c_void {
-    // SAFETY: by the caller's contract. The C library copies whatever others write meanwhile, and by no less than whole words.
+    // SAFETY: by the caller's contract. The C library copies whatever others write meanwhile, and by no less than whole
+    // words.
     unsafe { memcpy(to.cast(), from.cast(), len) }
 }
 
@@ -113,8 +114,8 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mu
     to.cast()
 }
 
-/// Copies the bytes before `first` and from `behind` on, which surround the aligned words. The copy has at least [`SHORT`]
-/// bytes.
+/// Copies the bytes before `first` and from `behind` on, which surround the aligned words. The copy has at least
+/// [`SHORT`] bytes.
 ///
 /// # Safety
 /// As [`copy`].
@@ -123,9 +124,9 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mu
 unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usize) {
     let start = to.as_ptr().cast_mut().cast::<u8>();
     let (last_word, last) = (behind - WORD, to.len() - WORD);
-    // SAFETY: by the caller's contract; all are within the copy. These processors write the part of a store in one cache line
-    // at once, and in the order of the stores. The first and the last word are therefore complete before the stores of their
-    // neighbours write parts of them again.
+    // SAFETY: by the caller's contract; all are within the copy. These processors write the part of a store in one
+    // cache line at once, and in the order of the stores. The first and the last word are therefore complete before the
+    // stores of their neighbours write parts of them again.
     unsafe {
         std::arch::asm!(
             "mov {one}, [{from} + {first}]",
@@ -185,8 +186,8 @@ unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
             4.. if at.addr().is_multiple_of(4) => 4,
             _ => 1,
         };
-        // SAFETY: by the caller's contract; the part is within the copy, and aligned. Atomics of different sizes may overlap:
-        // LLVM defines their result (LangRef, "Memory Model for Concurrent Operations").
+        // SAFETY: by the caller's contract; the part is within the copy, and aligned. Atomics of different sizes may
+        // overlap: LLVM defines their result (LangRef, "Memory Model for Concurrent Operations").
         unsafe {
             match size {
                 8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(load(from)), Relaxed),

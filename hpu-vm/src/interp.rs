@@ -43,9 +43,9 @@ enum Stop {
 /// Executes from `hart.pc` until the task ends, at most `limit` instructions, reduced by the
 /// [charges](Device::take_charge) of `device`.
 ///
-/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::InstructionLimit`], and a call with a
-/// new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks, unless `device`
-/// does.
+/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::InstructionLimit`], and a
+/// call with a new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks,
+/// unless `device` does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
     run_slice(hart, code, view, device, limit, 1)
 }
@@ -243,28 +243,28 @@ impl<D: Device> Core<'_, '_, D> {
 
     fn load_reserved(&mut self, address: u32) -> Result<u32, Stop> {
         aligned(address, Cause::LoadMisaligned)?;
-        let old = self.view.load_word(address).ok_or_else(|| self.atomic_denied(address, Cause::LoadAccess))?;
+        let old = self.view.load_word(address).ok_or_else(|| self.denied(address, Cause::LoadAccess))?;
         self.hart.reserve(self.view.normalise(address), old);
         Ok(old)
     }
 
-    /// Returns 0 if SC stored, 1 if not. SC stores if the last LR was to this word and the word still has the value read
-    /// then. A translation by compare-and-swap does this too, so both agree. Address and permission are checked in any
-    /// case.
+    /// Returns 0 if SC stored, 1 if not. SC stores if the last LR was to this word and the word still has the value
+    /// read then. A translation by compare-and-swap does this too, so both agree. Address and permission are checked in
+    /// any case.
     fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
         aligned(address, Cause::StoreMisaligned)?;
         let stored = match self.hart.reservation(self.view.normalise(address)) {
             Some(expected) => self.view.exchange_word(address, expected, value),
             None => self.view.update_word(address, |old| old).map(|_| false),
         };
-        let stored = stored.ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))?;
+        let stored = stored.ok_or_else(|| self.denied(address, Cause::StoreAccess))?;
         self.hart.clear_reservation();
         Ok(u32::from(!stored))
     }
 
     fn amo(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Result<u32, Stop> {
         aligned(address, Cause::StoreMisaligned)?;
-        self.view.update_word(address, new).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
+        self.view.update_word(address, new).ok_or_else(|| self.denied(address, Cause::StoreAccess))
     }
 
     /// Not inlined: the code is long, and scalar instructions do not need it.
@@ -274,17 +274,10 @@ impl<D: Device> Core<'_, '_, D> {
         vector(self.hart, self.view, bits).map_err(|(cause, address)| Stop::Fault { cause, address })
     }
 
-    /// Devices take plain loads and stores of scalars only.
-    #[cold]
-    fn atomic_denied(&self, address: u32, cause: Cause) -> Stop {
-        let (cause, address) = plain_denied(self.view, address, cause);
-        Stop::Fault { cause, address }
-    }
-
-    /// The fault of an access to `address` that the view refused.
+    /// The fault of an access that the view refused and no device accepts.
     #[cold]
     fn denied(&self, address: u32, cause: Cause) -> Stop {
-        let cause = if self.view.below_stack(address) { Cause::StackOverflow } else { cause };
+        let (cause, address) = denied(self.view, address, cause);
         Stop::Fault { cause, address }
     }
 }
@@ -296,14 +289,15 @@ impl<D: Device> Core<'_, '_, D> {
 pub(crate) fn vector(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), (Cause, u32)> {
     vector::execute(hart, view, bits).map_err(|refusal| match refusal {
         Refusal::Illegal => (Cause::IllegalInstruction, bits),
-        Refusal::Load(address) => plain_denied(view, address, Cause::LoadAccess),
-        Refusal::Store(address) => plain_denied(view, address, Cause::StoreAccess),
+        Refusal::Load(address) => denied(view, address, Cause::LoadAccess),
+        Refusal::Store(address) => denied(view, address, Cause::StoreAccess),
     })
 }
 
-/// The fault of an access that no device takes and the view refused.
+/// Cause and address of the fault of an access that the view refused. Devices accept plain loads and stores of scalars
+/// only.
 #[cold]
-fn plain_denied(view: &View<'_>, address: u32, cause: Cause) -> (Cause, u32) {
+fn denied(view: &View<'_>, address: u32, cause: Cause) -> (Cause, u32) {
     let cause = if is_device(address) { Cause::DeviceAccess } else { cause };
     (if view.below_stack(address) { Cause::StackOverflow } else { cause }, address)
 }

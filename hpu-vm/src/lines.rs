@@ -2,8 +2,8 @@
 //! into one table by address. Code that was inlined from a library's header has the handler's own line, too.
 //!
 //! Execution does not depend on debug information, so no image is refused for it. Damaged data and data beyond the
-//! bounds of these modules are ignored. A hostile file costs at most a few tens of MiB while it is read, and about 1 MiB
-//! afterwards for its code addresses and names.
+//! bounds of these modules are ignored. A hostile file costs at most a few tens of MiB while it is read, and about 1
+//! MiB afterwards for its code addresses and names.
 
 mod files;
 mod inlined;

@@ -25,9 +25,9 @@ pub(crate) struct Symbol {
     function: bool,
 }
 
-/// The symbols of an image that have a usable name and a value. Names that are empty, very long or not printable ASCII are
-/// left out, since reports print names. Mapping symbols of the psABI (`$x`, `$d`) and the assembler's own labels (`.L`) are
-/// left out too: they would hide the functions around them.
+/// The symbols of an image that have a usable name and a value. Names that are empty, very long or not printable ASCII
+/// are left out, since reports print names. Mapping symbols of the psABI (`$x`, `$d`) and the assembler's own labels
+/// (`.L`) are left out too: they would hide the functions around them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     /// By name, a global one before local ones.

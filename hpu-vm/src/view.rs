@@ -32,7 +32,8 @@ pub struct Range<'m> {
 }
 
 impl Range<'_> {
-    /// Offset of `len` bytes at `address`, if all are in the range. For an empty access the byte at `address` must exist.
+    /// Offset of `len` bytes at `address`, if all are in the range. For an empty access the byte at `address` must
+    /// exist.
     #[inline]
     fn offset(&self, address: u32, len: u32) -> Option<u32> {
         within(self.base, self.memory.len(), address, len)
@@ -303,8 +304,8 @@ impl<'m> View<'m> {
         self.ranges.iter().find_map(|r| r.memory.load_word(address.wrapping_sub(r.base), self.checks))
     }
 
-    /// Replaces the word at `address`, which must be aligned, by `new` of it, as one step for all threads that share it.
-    /// Returns the old word. `None` and no effect when the word may not be written.
+    /// Replaces the word at `address`, which must be aligned, by `new` of it, as one step for all threads that share
+    /// it. Returns the old word. `None` and no effect when the word may not be written.
     pub(crate) fn update_word(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Option<u32> {
         let (address, checks) = (self.addresses.canonical(address, 4), self.checks);
         self.ranges.iter_mut().find_map(|r| r.memory.update_word(address.wrapping_sub(r.base), checks, &new))

@@ -119,8 +119,8 @@ pub(super) fn segments<'d>(
     Ok(segments)
 }
 
-/// Checks a LOAD segment. `None` when it has no bytes, or none in the file and begins at the start of L1. PsPIN's linker
-/// script reserves the runtime's stack there, and `.data_tiny_l1` has the same addresses by its alias.
+/// Checks a LOAD segment. `None` when it has no bytes, or none in the file and begins at the start of L1. PsPIN's
+/// linker script reserves the runtime's stack there, and `.data_tiny_l1` has the same addresses by its alias.
 fn segment<'d>(
     header: &ProgramHeader32<LE>,
     data: &'d [u8],

@@ -31,8 +31,8 @@ pub(super) struct FileLine {
 pub(super) struct Files<'a, 'd> {
     sections: &'a Sections<'d>,
     files: Vec<File>,
-    /// Indices in `files`, by the offset of a line table and the file's number in it. `None` for a file without a usable
-    /// name.
+    /// Indices in `files`, by the offset of a line table and the file's number in it. `None` for a file without a
+    /// usable name.
     indices: BTreeMap<(usize, u64), Option<u16>>,
 }
 

@@ -16,8 +16,8 @@ use crate::code::Code;
 pub(super) const MAX_RANGES: usize = 1 << 14;
 /// Maximum nesting of inlined functions; deeper ones count as part of the innermost one within the limit.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of steps: attributes, range entries, and bytes of abbreviations and line table headers. A hostile file
-/// can refer to one abbreviation, range list or header from many places.
+/// Maximum number of steps: attributes, range entries, and bytes of abbreviations and line table headers. A hostile
+/// file can refer to one abbreviation, range list or header from many places.
 const MAX_STEPS: usize = 1 << 24;
 
 /// The handler's own lines of inlined code, by address.

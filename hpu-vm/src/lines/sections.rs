@@ -5,8 +5,8 @@ use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, SectionHeader32};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 
-/// Maximum size of `.debug_line` in bytes, and with it the maximum number of rows and file entries, which take a byte or
-/// more each. A full program memory of compiled C needs about a quarter.
+/// Maximum size of `.debug_line` in bytes, and with it the maximum number of rows and file entries, which take a byte
+/// or more each. A full program memory of compiled C needs about a quarter.
 pub(super) const MAX_TABLES: usize = 1 << 18;
 /// Maximum size of `.debug_info` in bytes.
 const MAX_INFO: usize = 1 << 22;

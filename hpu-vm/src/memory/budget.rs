@@ -1,5 +1,5 @@
-//! Budget of the process for guests: address spaces, and memory mappings. A process at its limit of mappings is refused every further one,
-//! including those of the allocator and of new threads.
+//! Budget of the process for guests: address spaces, and memory mappings. A process at its limit of mappings is refused
+//! every further one, including those of the allocator and of new threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;

@@ -12,9 +12,9 @@ const fn is_whole(address: usize, len: usize) -> bool {
     len <= 8 && len.is_power_of_two() && address & (len - 1) == 0
 }
 
-/// Lengths of copies that may be little more than a packet's headers, which are read next. These copies are made of pieces of
-/// 16 bytes. The C library uses the widest stores, and some processors are slow to load from the upper part of such a store
-/// just after it.
+/// Lengths of copies that may be little more than a packet's headers, which are read next. These copies are made of
+/// pieces of 16 bytes. The C library uses the widest stores, and some processors are slow to load from the upper part
+/// of such a store just after it.
 const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
 
 /// Copies headers. A load that spans several stores just made is slow too. The pieces therefore begin and end where the
@@ -24,7 +24,8 @@ const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
 /// `len` bytes, a length in [`HEADERS`], are mapped readable and writable, and do not overlap.
 #[inline(always)]
 unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by the caller's contract; 16 bytes from each of these offsets are within the shortest length, or this one.
+    // SAFETY: by the caller's contract; 16 bytes from each of these offsets are within the shortest length, or this
+    // one.
     unsafe {
         copy_16::<0>(from.wrapping_add(len - 16), to.wrapping_add(len - 16));
         if len > 62 {

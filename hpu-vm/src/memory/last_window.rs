@@ -42,8 +42,9 @@ impl Default for LastWindow {
 }
 
 impl LastWindow {
-    /// Notes a copy from the window at guest address `base` that did not use the cache. The second consecutive one caches the
-    /// window. Copies from several windows by turns thus cache none: to cache a window costs more than to search it.
+    /// Notes a copy from the window at guest address `base` that did not use the cache. The second consecutive one
+    /// caches the window. Copies from several windows by turns thus cache none: to cache a window costs more than to
+    /// search it.
     pub(crate) fn note_miss(&self, base: u32, window: &Window) {
         if self.last_miss.replace(base) == base && !self.has(base) {
             self.clear();

@@ -190,15 +190,15 @@ impl Layout {
         })
     }
 
-    /// Adds a mapping, also to the alias window if it lies in the L1 of that. `window` has the mapping's bytes and access;
-    /// the result accesses them at the guest's host addresses. After a [`SpaceError::System`] the results of earlier calls
-    /// must not be accessed any more.
+    /// Adds a mapping, also to the alias window if it lies in the L1 of that. `window` has the mapping's bytes and
+    /// access; the result accesses them at the guest's host addresses. After a [`SpaceError::System`] the results of
+    /// earlier calls must not be accessed any more.
     pub(super) fn add(&mut self, mapping: Mapping, window: Window) -> Result<Window, SpaceError> {
         self.check(&mapping)?;
         self.map(&mapping)?;
         self.map_alias(&mapping)?;
-        // SAFETY: the mapping was just made there. By `check` and `map`, later mappings in its pages have the same memory,
-        // and take no access away.
+        // SAFETY: the mapping was just made there. By `check` and `map`, later mappings in its pages have the same
+        // memory, and take no access away.
         let window = unsafe { window.at_guest(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
         Ok(window)
@@ -287,7 +287,8 @@ impl Layout {
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
         self.reservation.map(mapping.base, &mapping.pages, protection)?;
-        // Write access is removed from pages without it, rather than added to the others: tasks may write these meanwhile.
+        // Write access is removed from pages without it, rather than added to the others: tasks may write these
+        // meanwhile.
         let pages = (mapping.base..mapping.end()).step_by(PAGE as usize);
         for page in pages.filter(|&page| mixed && !written(page, page + PAGE)) {
             let protected = self.reservation.protect(page, PAGE, MprotectFlags::READ);

@@ -63,8 +63,8 @@ pub(super) struct PacketWindow {
 }
 
 impl PacketWindow {
-    /// Makes a window of the bytes at `offset` of `region`, which are zero. `in_region` and `in_guest` are these bytes at
-    /// the region's host addresses, and at those where tasks see them.
+    /// Makes a window of the bytes at `offset` of `region`, which are zero. `in_region` and `in_guest` are these bytes
+    /// at the region's host addresses, and at those where tasks see them.
     pub(super) fn new(region: &Arc<Region>, offset: u32, in_region: Window, in_guest: Window) -> Self {
         let (region, filled_len) = (region.clone(), AtomicU32::new(0));
         let (at_guest, filled) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -165,9 +165,9 @@ pub struct PacketWindows {
 }
 
 /// A task read the packet in L2.
-const L2_READ: u8 = 1;
+pub(super) const L2_READ: u8 = 1;
 /// A task wrote the packet in L2.
-const L2_WRITTEN: u8 = 2;
+pub(super) const L2_WRITTEN: u8 = 2;
 /// A task used the packet in L1.
 const L1_USED: u8 = 4;
 /// Uses for which later frames are copied to a window before their task begins.
@@ -212,23 +212,10 @@ impl PacketWindows {
         }
     }
 
+    /// Whether tasks have used the packet in one of these ways.
     #[inline(always)]
-    fn has_use(&self, uses: u8) -> bool {
+    pub(super) fn has_use(&self, uses: u8) -> bool {
         self.used.load(Relaxed) & uses != 0
-    }
-
-    /// Whether any task has read the packet in L2 so far.
-    #[must_use]
-    #[inline]
-    pub fn read(&self) -> bool {
-        self.has_use(L2_READ)
-    }
-
-    /// Whether any task has written the packet in L2 so far.
-    #[must_use]
-    #[inline]
-    pub fn written(&self) -> bool {
-        self.has_use(L2_WRITTEN)
     }
 
     #[inline]
@@ -351,7 +338,7 @@ impl PacketWindows {
 
     /// Copies changes in L2 back to the lent frame after its task.
     fn write_back(&self) {
-        if self.written() && self.l2.filled.load(Relaxed) {
+        if self.has_use(L2_WRITTEN) && self.l2.filled.load(Relaxed) {
             let (frame, len) = (self.frame.load(Relaxed), self.frame_len.load(Relaxed));
             // SAFETY: `PacketLender::lend` borrowed these bytes exclusively, and the task that read them has ended.
             let _ = self.l2.bytes().copy_out(0, unsafe { slice::from_raw_parts_mut(frame, len) });
@@ -372,8 +359,8 @@ impl PacketWindows {
     }
 }
 
-/// Prepares the task to which this thread lends a frame to be parked: the task keeps its packet in L1. Its changes in L2
-/// go to the frame.
+/// Prepares the task to which this thread lends a frame to be parked: the task keeps its packet in L1. Its changes in
+/// L2 go to the frame.
 pub(crate) fn keep_in_l1() {
     // SAFETY: a `PacketLender` borrows the windows as long as the pointer is not null.
     if let Some(windows) = unsafe { LENT_TO.get().as_ref() } {

@@ -85,7 +85,8 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let at = self.at(offset, from.len())?;
-        // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics only.
+        // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics
+        // only.
         unsafe { store(at, from) };
         Some(())
     }

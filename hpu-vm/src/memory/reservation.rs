@@ -75,8 +75,8 @@ impl Reservation {
         // The mapping around it is split in two.
         self.mappings.add(2)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the addresses are of this reservation, and no Rust reference leads there. Accesses are by pointer, and
-        // expect faults.
+        // SAFETY: the addresses are of this reservation, and no Rust reference leads there. Accesses are by pointer,
+        // and expect faults.
         let mapped = unsafe {
             rustix::mm::mmap(self.at(base), len, protection, flags, pages.region.file(), u64::from(pages.offset))
         };
@@ -99,8 +99,8 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if !*self.may_have_hole.get_mut() {
-            // SAFETY: the reservation owns these addresses and all mappings over them. Only pointers lead there, whose users
-            // know that they are valid as long as the reservation.
+            // SAFETY: the reservation owns these addresses and all mappings over them. Only pointers lead there, whose
+            // users know that they are valid as long as the reservation.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), RESERVED) };
         }
     }

@@ -200,8 +200,8 @@ impl Space {
         result
     }
 
-    /// Sets the length of the L2 window, at most [`PACKET_WINDOW`]. The rest of the former packet needs no clearing: no access
-    /// finds a packet while none is lent.
+    /// Sets the length of the L2 window, at most [`PACKET_WINDOW`]. The rest of the former packet needs no clearing: no
+    /// access finds a packet while none is lent.
     pub(crate) fn fit_l2(&mut self, len: u32) {
         if self.packet.is_some() {
             self.l2_len = len;
@@ -215,17 +215,14 @@ impl Space {
         self.packet.as_deref()
     }
 
-    /// Whether any task has read the packet in L2 so far.
-    #[must_use]
-    pub fn l2_read(&self) -> bool {
-        self.packet().is_some_and(PacketWindows::read)
+    #[cfg(test)]
+    pub(crate) fn l2_read(&self) -> bool {
+        self.packet().is_some_and(|windows| windows.has_use(super::packet::L2_READ))
     }
 
-    /// Whether any task has written the packet in L2 so far. If so, a packet may differ from its frame while its task
-    /// runs.
-    #[must_use]
-    pub fn l2_written(&self) -> bool {
-        self.packet().is_some_and(PacketWindows::written)
+    #[cfg(test)]
+    pub(crate) fn l2_written(&self) -> bool {
+        self.packet().is_some_and(|windows| windows.has_use(super::packet::L2_WRITTEN))
     }
 
     /// Returns the view of the exact bytes.

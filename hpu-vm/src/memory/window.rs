@@ -60,8 +60,8 @@ impl Window {
     }
 
     /// Accesses the window's bytes at the host addresses where a guest sees them, with their first page at `base`. Some
-    /// processors' caches are slow to find a line by another address than the last one. Loads by one address also wait for
-    /// stores by another. Source: AMD's software optimization guides, on linear address tags of the L1 data cache.
+    /// processors' caches are slow to find a line by another address than the last one. Loads by one address also wait
+    /// for stores by another. Source: AMD's software optimization guides, on linear address tags of the L1 data cache.
     ///
     /// # Safety
     /// At each access the window's pages are mapped there in the reservation, writable if the window is.
@@ -85,8 +85,8 @@ impl Window {
         Some(())
     }
 
-    /// The host address of `len` bytes at `offset` from the window's first byte. Bytes before it have negative offsets, at the
-    /// upper end of 32 bits.
+    /// The host address of `len` bytes at `offset` from the window's first byte. Bytes before it have negative offsets,
+    /// at the upper end of 32 bits.
     #[inline(always)]
     fn at(&self, offset: u32, len: usize, checks: Checks) -> Option<*mut u8> {
         let in_pages = offset.wrapping_add(self.lead);

@@ -53,7 +53,8 @@ impl Deref for Words {
     #[inline]
     fn deref(&self) -> &[u32] {
         match self {
-            // SAFETY: `len` words are mapped, zeroed by the kernel, page-aligned, and written through `deref_mut` alone.
+            // SAFETY: `len` words are mapped, zeroed by the kernel, page-aligned, and written through `deref_mut`
+            // alone.
             Self::Mapped(Mapped { start, len }) => unsafe { slice::from_raw_parts(start.as_ptr(), *len) },
             Self::Allocated(words) => words,
         }

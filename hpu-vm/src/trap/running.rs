@@ -35,7 +35,8 @@ impl Running {
 
     /// The state. Signal handlers write only its atomics through this reference.
     fn state(&self) -> &State {
-        // SAFETY: the state is valid while a `TrapGuard` refers to it; the code that writes it is interrupted meanwhile.
+        // SAFETY: the state is valid while a `TrapGuard` refers to it; the code that writes it is interrupted
+        // meanwhile.
         unsafe { &*self.state }
     }
 
@@ -102,8 +103,8 @@ impl<'w> TrapGuard<'w> {
     /// # Safety
     /// The guard is dropped, not forgotten. Until then:
     /// * `state` is valid for writes, and only this thread and the translated code that it calls use it.
-    /// * Translated code follows `state.lookup`: a jump from any address that it finds to the site's `fault_return` leaves
-    ///   the function in good order.
+    /// * Translated code follows `state.lookup`: a jump from any address that it finds to the site's `fault_return`
+    ///   leaves the function in good order.
     /// * Translated code accesses memory only through `state.layout`, which stays valid.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {

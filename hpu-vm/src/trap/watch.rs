@@ -42,14 +42,14 @@ pub(crate) struct Watch {
     used: AtomicU64,
     /// Time of that tick in nanoseconds.
     last_tick: AtomicU64,
-    /// Nanoseconds from a tick to the next one.
-    period: AtomicU64,
+    /// Nanoseconds from a tick to the next one; 0 before the first timer is set.
+    pub(super) period: AtomicU64,
     /// The last tick ended a task or asked it to end. The next task is probably similar, so the next tick comes soon in
     /// any case.
-    recheck_next: AtomicBool,
+    pub(super) recheck_next: AtomicBool,
     /// A task used up its time since the last check.
     pub(super) timed_out: AtomicBool,
-    monitor: Option<&'static MonitorThread>,
+    pub(super) monitor: Option<&'static MonitorThread>,
     pub(super) record: MonitorRecord,
 }
 
@@ -319,28 +319,5 @@ impl Watch {
             self.used.store(ran.min(2 * self.check_after.load(Relaxed).min(CHECK_PERIOD.unsigned_abs())), Relaxed);
         }
         is_recorded
-    }
-}
-
-#[cfg(test)]
-impl Watch {
-    /// Whether a timer was ever set for this thread.
-    pub(super) fn was_interrupted(&self) -> bool {
-        self.period.load(Relaxed) != 0
-    }
-
-    /// Whether there is a monitor.
-    pub(super) const fn is_monitored(&self) -> bool {
-        self.monitor.is_some()
-    }
-
-    /// Whether the tick that ended the last task set the timer for the next one.
-    pub(super) fn left_next_to_timer(&self) -> bool {
-        self.recheck_next.load(Relaxed)
-    }
-
-    /// Whether the monitor checks this thread, or the timer is set.
-    pub(super) fn is_checked(&self) -> bool {
-        self.is_checked.load(Relaxed)
     }
 }

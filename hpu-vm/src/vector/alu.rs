@@ -19,8 +19,8 @@ pub(super) struct Alu {
 
 impl Alu {
     /// The result for `a` of vs2 and `b` of the other operand, extended by the operation's [signs](VectorOp::signs),
-    /// and `d` of vd. Only the result's lower bits are used, and `i64` always contains them: products and sums with them may
-    /// wrap, all other results are exact.
+    /// and `d` of vd. Only the result's lower bits are used, and `i64` always contains them: products and sums with
+    /// them may wrap, all other results are exact.
     pub(super) fn compute(&mut self, a: i64, b: i64, d: i64) -> i64 {
         use VectorOp as Op;
         match self.op {

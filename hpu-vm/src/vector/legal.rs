@@ -129,8 +129,9 @@ pub(super) const fn overlap(a: (VReg, Operand), b: (VReg, Operand)) -> bool {
     first_a < first_b + b.1.extent().1 && first_b < first_a + a.1.extent().1
 }
 
-/// Whether a destination does not overlap a source, or overlaps it without the loss of an element. That holds for elements
-/// of equal width, for narrower ones in the lowest part of the source, and for wider ones whose highest part is the source.
+/// Whether a destination does not overlap a source, or overlaps it without the loss of an element. That holds for
+/// elements of equal width, for narrower ones in the lowest part of the source, and for wider ones whose highest part
+/// is the source.
 pub(super) fn is_safe_overlap(dest: (VReg, Operand), source: (VReg, Operand)) -> bool {
     let (dest_bits, dest_registers, _) = dest.1.extent();
     let (source_bits, source_registers, whole) = source.1.extent();

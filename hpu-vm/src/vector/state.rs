@@ -21,8 +21,8 @@ pub struct VectorState {
     /// 1 after a fixed-point result was clipped.
     pub(crate) vxsat: u32,
     /// Whether fields other than `vl` and `vtype` may differ from [`VectorState::NEW`]. Code that changes them calls
-    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear them. Translated code that
-    /// reads `vl` or `vtype` clears these two by itself.
+    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear them. Translated code
+    /// that reads `vl` or `vtype` clears these two by itself.
     pub(crate) used: bool,
 }
 
@@ -72,7 +72,8 @@ impl VectorState {
         }
     }
 
-    /// Sets element `index` of the group at `first` to the lower bits of `value`. The element must lie in the register file.
+    /// Sets element `index` of the group at `first` to the lower bits of `value`. The element must lie in the register
+    /// file.
     #[inline]
     pub(crate) fn set_element(&mut self, first: VReg, index: u32, width: Width, value: u32) {
         let [a, b, c, d] = value.to_le_bytes();
