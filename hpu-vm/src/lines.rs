@@ -52,9 +52,10 @@ impl Lines {
         Sections::find(header, data).map_or_else(Self::default, |sections| Self::resolve(&sections, code))
     }
 
-    /// The line that the instruction at `pc` was compiled from.
+    /// The line that the instruction at `pc` was compiled from. Where the compiler merged code of several lines and names
+    /// none, the handler's own line into which it was inlined.
     pub(crate) fn find(&self, pc: u32) -> Option<Line<'_>> {
-        self.line(self.row(pc)?)
+        self.line(self.row(pc).or_else(|| self.inlined.find(pc))?)
     }
 
     /// The handler's own line into which the instruction at `pc` was inlined, if [`Lines::find`] returns a line of a

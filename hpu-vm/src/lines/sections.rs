@@ -93,9 +93,9 @@ impl<'d> Sections<'d> {
     pub(super) fn is_own(&self, file: &FileEntry<Bytes<'d>>, header: &LineProgramHeader<Bytes<'d>>) -> bool {
         let Some(path) = self.path(file.path_name()) else { return false };
         // Before DWARF 5 folder 0 is the current one of the compiler, which the table does not name.
-        let is_current = header.version() < 5 && file.directory_index() == 0;
-        let folder = if is_current { Some(&b""[..]) } else { file.directory(header).and_then(|path| self.path(path)) };
-        !is_in_library(path) && (path.starts_with(b"/") || folder.is_some_and(|folder| !is_in_library(folder)))
+        let is_known = path.starts_with(b"/") || header.version() < 5 && file.directory_index() == 0;
+        let folder = if is_known { Some(&b""[..]) } else { file.directory(header).and_then(|path| self.path(path)) };
+        folder.is_some_and(|folder| !is_in_library(folder, path))
     }
 
     fn path(&self, path: AttributeValue<Bytes<'d>>) -> Option<&'d [u8]> {
@@ -116,7 +116,7 @@ fn base_name(path: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok().filter(|_| usable)
 }
 
-fn is_in_library(path: &[u8]) -> bool {
-    let folders: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+fn is_in_library(folder: &[u8], path: &[u8]) -> bool {
+    let folders: Vec<&[u8]> = [folder, path].into_iter().flat_map(|part| part.split(|&byte| byte == b'/')).collect();
     folders.windows(2).any(|pair| LIBRARY_FOLDERS.iter().any(|library| pair == library))
 }

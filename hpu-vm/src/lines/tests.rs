@@ -196,13 +196,14 @@ fn inlined_at(lines: &Lines, offset: u32) -> Option<(&str, u32)> {
 fn the_own_line_is_the_first_outside_of_the_sdk() {
     // Three nested functions and one beside them. The outermost is called in own.c:1, the next one in own.c:2.
     let nested = [inlined(0, 32, 2, 1), inlined(4, 16, 2, 2), inlined(8, 4, 3, 5), vec![0, 0, 0]].concat();
-    let beside = [inlined(32, 8, 3, 7), vec![0]].concat();
+    let beside = [inlined(32, 8, 3, 7), vec![0], inlined(100, 4, 2, 8), vec![0]].concat();
     let lines = with_inlined(&[nested, beside].concat(), ABBREVIATIONS);
     let found = [0, 4, 8, 11, 12, 20, 31].map(|offset| inlined_at(&lines, offset));
     let (outer, inner) = (Some(("own.c", 1)), Some(("own.c", 2)));
     assert_eq!(found, [outer, inner, inner, inner, inner, outer, outer]);
     assert_eq!(inlined_at(&lines, 32), Some(("spin_task.h", 7)), "no line is known to be the handler's own");
     assert_eq!(inlined_at(&lines, 40), None, "not inlined");
+    assert_eq!((at(&lines, 100), inlined_at(&lines, 100)), (Some(("own.c", 8)), None), "code without a line");
     assert_eq!(at(&lines, 8), Some(("spin.h", 9)));
 }
 
@@ -213,6 +214,22 @@ fn lines_of_the_handlers_own_file_have_no_other() {
     let info = InfoSections { info: &info, abbreviations: ABBREVIATIONS, ..InfoSections::default() };
     let lines = Lines::resolve(&Sections { line: &line, info, ..Sections::default() }, &Code::at(CODE, &[1; SIZE]));
     assert_eq!((at(&lines, 0), inlined_at(&lines, 0)), (Some(("own.c", 1)), None));
+}
+
+#[test]
+fn files_are_own_by_their_folders() {
+    // The folders of DWARF 5 are in place here; each file names one of them.
+    let folders = ["/opt/lib/spin/sdk/include", "/x/spin-handler", "/home/user/include", "/x/compat/include/hal", ""];
+    let own = |folder: &str, path: &str| {
+        let tables =
+            [&[1, 1, 8, 1][..], folder.as_bytes(), &[0, 2, 1, 8, 2, 0xb, 1], path.as_bytes(), &[0, 0]].concat();
+        let line = unit(5, &[4, 0], &tables, &[&address(0)[..], &file(0), &[ROW], &advance(4), &END].concat());
+        let sections = Sections { line: &line, ..Sections::default() };
+        Lines::resolve(&sections, &Code::at(CODE, &[1; SIZE])).files[0].own
+    };
+    assert_eq!(folders.map(|folder| own(folder, "task.h")), [false, true, true, false, true]);
+    assert_eq!(folders.map(|folder| own(folder, "src/task.rs")), [false, false, true, false, true]);
+    assert!(folders.iter().all(|folder| own(folder, "/home/user/a.c") && !own(folder, "/x/sdk/include/spin.h")));
 }
 
 #[test]
