@@ -102,6 +102,7 @@ bench: bench-wire ## measure spind beside other programs on one wire, and in mem
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine --rounds 5 --packets 300000 --json target/bench/engine.json
 	handlers/build-vectors target/handlers/vector
+	bench/handlers/build target/handlers
 	bench/native/build target/native
 	$(BIN)/spin-bench-handlers --rounds 5 --json target/bench/handlers.json
 	$(MAKE) --no-print-directory bench-report
@@ -119,9 +120,10 @@ bench-engine: build handlers ## measure the engine in memory: time per packet an
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
 
-bench-handlers: build handlers ## measure nanoseconds per packet of the paper's handlers and of native code for the same work
+bench-handlers: build handlers ## measure nanoseconds per packet of the paper's handlers, of eight others and of native code for the same work
 	handlers/sdk/bin/spin-cc handlers/testing/empty.c -o target/handlers/empty.elf
 	handlers/build-vectors target/handlers/vector
+	bench/handlers/build target/handlers
 	bench/native/build target/native
 	$(BIN)/spin-bench-handlers
 

@@ -1,6 +1,7 @@
 //! Executable memory of an image, decoded once into the table from which the interpreter fetches.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use spin_abi::fault::Cause;
 
@@ -30,6 +31,7 @@ pub struct Code {
     segments: Box<[CodeSegment]>,
     global_pointer: u32,
     functions: BTreeSet<u32>,
+    cold: Box<[Range<u32>]>,
 }
 
 impl Code {
@@ -51,7 +53,7 @@ impl Code {
             table.extend(decode_segment(&segment.bytes));
         }
         let (table, segments) = (table.into_boxed_slice(), segments.into_boxed_slice());
-        Self { base, table, segments, global_pointer: 0, functions: BTreeSet::new() }
+        Self { base, table, segments, global_pointer: 0, functions: BTreeSet::new(), cold: Box::default() }
     }
 
     /// Sets the value of `gp` at the start of a handler; relaxed code addresses data relative to it.
@@ -71,9 +73,21 @@ impl Code {
         &self.functions
     }
 
-    /// Whether a jump from `pc` to `target` leads to the start of a known function other than the one around `pc`.
-    pub(crate) fn enters_other_function(&self, pc: u32, target: u32) -> bool {
-        self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)
+    /// Adds ranges of code that is rarely executed. Execution continues there outside of the handler's own code.
+    #[must_use]
+    pub fn with_cold(self, cold: impl Iterator<Item = Range<u32>>) -> Self {
+        Self { cold: cold.collect(), ..self }
+    }
+
+    /// Returns the ranges of code that is rarely executed.
+    #[must_use]
+    pub fn cold(&self) -> &[Range<u32>] {
+        &self.cold
+    }
+
+    /// Whether the code at `pc` is rarely executed.
+    pub(crate) fn is_cold(&self, pc: u32) -> bool {
+        self.cold.iter().any(|range| range.contains(&pc))
     }
 
     /// Returns the value of `gp` at the start of a handler.

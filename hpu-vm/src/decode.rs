@@ -14,6 +14,14 @@ pub struct Decoded {
     pub size: u8,
 }
 
+impl Decoded {
+    /// Returns the address of the next instruction after this one at `pc`.
+    #[must_use]
+    pub const fn next(&self, pc: u32) -> u32 {
+        pc.wrapping_add(self.size as u32)
+    }
+}
+
 /// Returns the size in bytes of the instruction that begins with half-word `low`. Encodings longer than 4 bytes are
 /// unsupported; they count as 4 and decode to `None`.
 #[must_use]

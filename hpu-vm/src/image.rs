@@ -88,7 +88,7 @@ impl Image {
         let symbols = Symbols::read(header, elf, &code)?;
         // GNU ld's symbol: the value of gp that relaxed code expects.
         let code = code.with_global_pointer(symbols.find("__global_pointer$").map_or(0, |symbol| symbol.address));
-        let code = code.with_functions(symbols.functions());
+        let code = code.with_functions(symbols.functions()).with_cold(cold(&symbols).into_iter());
         let mut handlers = [None; 3];
         for (handler, kind) in handlers.iter_mut().zip(Kind::ALL) {
             *handler = function(&symbols, &code, kind.symbol())?;
@@ -278,6 +278,12 @@ fn data(segments: &[Segment<'_>], machine: &Machine) -> Box<[DataSegment]> {
         .collect();
     data.sort_by_key(|segment| segment.base);
     data.into()
+}
+
+/// Rarely executed code: the linker script of the SDK puts it between two symbols.
+fn cold(symbols: &Symbols) -> Option<std::ops::Range<u32>> {
+    let [start, end] = ["__spin_apart_start", "__spin_apart_end"].map(|name| symbols.find(name));
+    Some(start?.address..end?.address).filter(|range| !range.is_empty())
 }
 
 fn starts_code(code: &Code, address: u32) -> bool {

@@ -47,10 +47,11 @@ enum Stop {
 /// call with a new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks,
 /// unless `device` does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
-    run_slice(hart, code, view, device, limit, 1)
+    run_slice(hart, code, view, device, limit, 1, |_| false)
 }
 
-/// As [`run`], but a vector instruction counts as `weight` (1 or more) instructions, since it may take as long.
+/// As [`run`], but a vector instruction counts as `weight` (1 or more) instructions, since it may take as long. After a
+/// call or a return to an address for which `stops` is true, the limit counts as reached.
 pub(crate) fn run_slice<D: Device>(
     hart: &mut Hart,
     code: &Code,
@@ -58,6 +59,7 @@ pub(crate) fn run_slice<D: Device>(
     device: &mut D,
     limit: u64,
     weight: u64,
+    stops: impl Fn(u32) -> bool,
 ) -> Exit {
     hart.x[0] = 0;
     hart.dirty = true;
@@ -74,7 +76,12 @@ pub(crate) fn run_slice<D: Device>(
         }
         core.left -= 1;
         match core.execute(decoded) {
-            Ok(next) => core.hart.pc = next,
+            Ok(next) => {
+                core.hart.pc = next;
+                if matches!(decoded.inst.op, Op::Jal | Op::Jalr) && stops(next) {
+                    core.left = 0;
+                }
+            }
             Err(Stop::Fault { cause, address }) => return Exit::Fault(Fault { cause, pc, address }),
             Err(Stop::Finish) => {
                 core.hart.retire();

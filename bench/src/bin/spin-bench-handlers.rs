@@ -1,6 +1,6 @@
-//! Nanoseconds per packet of the paper's handlers in every execution mode, on packets in memory, and the cost of
-//! translating the handlers. Figures are medians of interleaved rounds. Every round's results are compared with a
-//! reference. Quote ratios: machines differ and are noisy.
+//! Nanoseconds per packet of the paper's handlers and of eight others in every execution mode, on packets in memory, and
+//! the cost of translating the handlers. Figures are medians of interleaved rounds. Every round's results are compared
+//! with a reference. Quote ratios: machines differ and are noisy.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -13,6 +13,7 @@ use spin_bench::handlers::measure::round;
 use spin_bench::handlers::native::Twins;
 use spin_bench::handlers::reference::Expected;
 use spin_bench::handlers::runner::Runner;
+use spin_bench::handlers::summary::Summary;
 use spin_bench::handlers::translating::translate;
 use spin_bench::handlers::work::Work;
 use spin_bench::report::{Row, head, line, write};
@@ -38,13 +39,16 @@ struct Args {
     /// Run only cases whose NAME/SIZE contains this text.
     #[arg(long)]
     filter: Option<String>,
+    /// Run only the handlers that the translator is not tuned for.
+    #[arg(long)]
+    untuned: bool,
     /// Run only variants whose name contains this text; nothing is written then.
     #[arg(long)]
     variant: Option<String>,
     /// Number of rounds, interleaved over variants.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// JSON file for the rows [default: bench/results/handlers.json, none with --filter].
+    /// JSON file for the rows [default: bench/results/handlers.json, none for a subset].
     #[arg(long)]
     json: Option<PathBuf>,
     /// Folder of the handler images; its subfolder `vector` has those with vector instructions.
@@ -83,11 +87,18 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         println!("{}", line(&measured));
         rows.extend(measured);
     }
+    for variant in ["jit-page", "jit-exact"] {
+        let medians = rows.iter().map(|row| (row.case.as_str(), row.variant, row.median));
+        if let Some(summary) = Summary::of(medians, variant) {
+            println!("{summary}");
+        }
+    }
     rows.extend(translations(args)?);
-    match (&args.json, args.filter.as_ref().or(args.variant.as_ref())) {
-        (Some(path), _) => Ok(write(path, &rows)?),
-        (None, None) => Ok(write(Path::new(RESULTS), &rows)?),
-        (None, Some(_)) => Ok(()),
+    let is_subset = args.untuned || args.filter.is_some() || args.variant.is_some();
+    match &args.json {
+        Some(path) => Ok(write(path, &rows)?),
+        None if !is_subset => Ok(write(Path::new(RESULTS), &rows)?),
+        None => Ok(()),
     }
 }
 
@@ -98,7 +109,8 @@ fn is_wanted(name: &str, wanted: Option<&String>) -> bool {
 
 /// Returns the requested cases.
 fn cases(args: &Args) -> impl Iterator<Item = Case> + '_ {
-    Case::all().filter(|case| is_wanted(&case.to_string(), args.filter.as_ref()))
+    let chosen = |case: &Case| !args.untuned || Handler::UNTUNED.contains(&case.handler);
+    Case::all().filter(move |case| chosen(case) && is_wanted(&case.to_string(), args.filter.as_ref()))
 }
 
 /// Measures all variants of one case.

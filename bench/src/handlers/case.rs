@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-/// Frame sizes in bytes, without check sequence.
+/// Frame sizes of the paper's handlers in bytes, without check sequence.
 pub const SIZES: [usize; 4] = [64, 512, 1024, 2048];
+/// Frame sizes of the other handlers.
+pub const UNTUNED_SIZES: [usize; 2] = [512, 1024];
 
-/// A handler of the paper's §IV-C, or one of two that bound the others from below.
+/// A handler of the paper's §IV-C, one of two that bound those from below, or one of [`Handler::UNTUNED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handler {
     /// Does nothing.
@@ -24,11 +26,27 @@ pub enum Handler {
     Reduce,
     /// Counts the payload's values.
     Histogram,
+    /// Counts TCP segments by flag and option.
+    TcpHeader,
+    /// Verifies a CRC-32 at the payload's end.
+    Crc32,
+    /// Hashes the payload by `SipHash`-2-4.
+    Siphash,
+    /// Checks that the payload is an LZ4 block.
+    Lz4Check,
+    /// Looks up the source in a Bloom filter and inserts it.
+    Bloom,
+    /// Limits the rate of each flow.
+    TokenBucket,
+    /// Finds the next hop of the destination in a trie.
+    TrieLookup,
+    /// Finds an integer in a JSON text.
+    JsonField,
 }
 
 impl Handler {
-    /// All handlers, the cheapest first.
-    pub const ALL: [Self; 8] = [
+    /// All handlers, the cheapest of the paper's first.
+    pub const ALL: [Self; 16] = [
         Self::Empty,
         Self::Pingpong,
         Self::Filtering,
@@ -37,7 +55,34 @@ impl Handler {
         Self::Aggregate,
         Self::Reduce,
         Self::Histogram,
+        Self::TcpHeader,
+        Self::Crc32,
+        Self::Siphash,
+        Self::Lz4Check,
+        Self::Bloom,
+        Self::TokenBucket,
+        Self::TrieLookup,
+        Self::JsonField,
     ];
+
+    /// Handlers in `bench/handlers`, written without regard to the translator. They show how fast translated code is in
+    /// general; the paper's handlers are those that the translator was tuned by.
+    pub const UNTUNED: [Self; 8] = [
+        Self::TcpHeader,
+        Self::Crc32,
+        Self::Siphash,
+        Self::Lz4Check,
+        Self::Bloom,
+        Self::TokenBucket,
+        Self::TrieLookup,
+        Self::JsonField,
+    ];
+
+    /// Returns the frame sizes that are measured.
+    #[must_use]
+    pub fn sizes(self) -> &'static [usize] {
+        if Self::UNTUNED.contains(&self) { &UNTUNED_SIZES } else { &SIZES }
+    }
 
     /// Returns the name in cases.
     #[must_use]
@@ -51,6 +96,14 @@ impl Handler {
             Self::Aggregate => "aggregate",
             Self::Reduce => "reduce",
             Self::Histogram => "histogram",
+            Self::TcpHeader => "tcp_header",
+            Self::Crc32 => "crc32",
+            Self::Siphash => "siphash",
+            Self::Lz4Check => "lz4_check",
+            Self::Bloom => "bloom",
+            Self::TokenBucket => "token_bucket",
+            Self::TrieLookup => "trie_lookup",
+            Self::JsonField => "json_field",
         }
     }
 
@@ -74,9 +127,10 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns every handler with every size.
+    /// Returns every handler with each of its sizes.
     pub fn all() -> impl Iterator<Item = Self> {
-        Handler::ALL.into_iter().flat_map(|handler| SIZES.map(|size| Self { handler, size }))
+        let of = |handler: Handler| handler.sizes().iter().map(move |&size| Self { handler, size });
+        Handler::ALL.into_iter().flat_map(of)
     }
 }
 

@@ -6,7 +6,7 @@ use super::interp::{MACHINE, PACKETS_BASE};
 use super::memory::{Memory, OwnedMemory};
 use super::runner::Runner;
 use super::work::Work;
-use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, TaskBlock, Translation};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, TaskDescriptor, Translation};
 use hpu_vm::memory::{Access, Region, Space};
 use hpu_vm::{Checks, Exit, HostBytes, Image, Kind, RegionKind};
 use spin_abi::map::{HANDLER_ARGS, STACK_WINDOW, TASK_BLOCK};
@@ -26,7 +26,7 @@ pub struct Jit {
     translation: Translation,
     entry: u32,
     slot: Slot,
-    block: TaskBlock,
+    block: TaskDescriptor,
     memory: OwnedMemory,
     handler_base: u32,
     log: Box<Log>,
@@ -84,8 +84,8 @@ fn space(image: &Image, work: &Work) -> Result<Space, Box<dyn Error>> {
 }
 
 /// Returns the part of the task description that is equal for all packets.
-fn block(image: &Image, work: &Work) -> TaskBlock {
-    let mut block = TaskBlock::new(MACHINE.stack_base(0, 0) + STACK_WINDOW, 0, 0, 0);
+fn block(image: &Image, work: &Work) -> TaskDescriptor {
+    let mut block = TaskDescriptor::new(MACHINE.stack_base(0, 0) + STACK_WINDOW, 0, 0, 0);
     super::interp::describe(image, work, |register, value| block.set(register, value));
     block
 }
@@ -150,7 +150,7 @@ impl Runner for Jit {
             // The loop counts addresses only; a packet number would need another register.
             while packet_at != end {
                 let changed = [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)];
-                if !bound.returns(block, changed, None) && bound.exit() != Exit::Finished {
+                if !bound.run_task(block, changed, None) && bound.exit() != Exit::Finished {
                     return Err(failed((packet_at - PACKETS_BASE) / stride, bound.exit()));
                 }
                 packet_at += stride;

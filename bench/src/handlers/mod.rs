@@ -1,4 +1,5 @@
-//! The paper's handlers, one call per packet on packets in memory, in each engine and as native code.
+//! The paper's handlers, one call per packet on packets in memory, in each engine and as native code. Eight further ones, in
+//! `bench/handlers`, are ordinary code that the translator is not tuned for.
 //!
 //! A packet's cost is the time from writing its task description (task registers, hart; a native version's arguments)
 //! to the handler's return. It includes the commands: sends are recorded and copies to host memory done. It excludes
@@ -13,6 +14,7 @@
 //! * [`device`], [`interp`], [`jit`]: the HPU's engines.
 //! * [`native`]: native functions that do the same work.
 //! * [`measure`]: interleaved rounds, each one verified.
+//! * [`summary`]: the ratios of the handlers that the translator is not tuned for.
 //! * [`translating`]: cost of translating a handler to machine code.
 
 pub mod case;
@@ -26,6 +28,7 @@ pub mod memory;
 pub mod native;
 pub mod reference;
 pub mod runner;
+pub mod summary;
 pub mod translating;
 pub mod work;
 

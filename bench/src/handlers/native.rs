@@ -108,7 +108,8 @@ impl Runner for Native {
             // SAFETY: the function has this type and is still loaded, see `function` and `_library`. `job` describes
             // memory that is borrowed exclusively until the loop ends: four ranges with their lengths, aligned to cache
             // lines (packets: within the buffer by the assertion above), and a log. A native version checks values read
-            // from packets against those lengths, and indexes the log modulo its size.
+            // from packets against those lengths, and indexes the log modulo its size. Handler memory is as the work or
+            // a native version wrote it, so that the indices of nodes in `trie_lookup`'s trie are below their number.
             unsafe { (self.function)(&raw mut job) };
         }
         Ok(())

@@ -5,6 +5,14 @@ use crate::wire::{Ipv4, UDP, datagram, ethernet};
 use fastrand::Rng;
 use std::net::Ipv4Addr;
 
+pub mod bucket;
+pub mod crc;
+pub mod json;
+pub mod lz4;
+pub mod tcp;
+pub mod trie;
+pub mod untuned;
+
 /// Number of packets of a case.
 pub const PACKETS: usize = 4096;
 /// Ethernet, IPv4 and UDP header.
@@ -68,7 +76,6 @@ impl Work {
     #[must_use]
     pub fn new(case: Case) -> Self {
         let rng = &mut Rng::with_seed(case.size as u64);
-        let data = case.size - HEADERS;
         let mut work = Self {
             case,
             stride: case.size.next_multiple_of(64) + 64,
@@ -77,6 +84,7 @@ impl Work {
             scratchpad_size: SCRATCHPAD,
             host_size: 0,
         };
+        let data = work.data();
         match case.handler {
             Handler::Empty | Handler::Pingpong | Handler::Aggregate | Handler::Reduce => {
                 work.fill(|_| (source(rng), random(rng, data)));
@@ -99,24 +107,48 @@ impl Work {
                 work.host_size = message / LAYOUT[0] as usize * LAYOUT[1] as usize;
                 work.fill(|packet| (source(rng), piece(rng, packet, data)));
             }
+            _ => work.make_untuned(rng),
         }
         work
     }
 
+    /// Returns the number of bytes behind the headers of a frame.
+    const fn data(&self) -> usize {
+        self.case.size - HEADERS
+    }
+
     /// Makes the packets from their sources and data.
     fn fill(&mut self, mut content: impl FnMut(usize) -> (Ipv4Addr, Vec<u8>)) {
+        let destination = Ipv4Addr::new(10, 255, 0, 1);
+        self.fill_frames(|number| {
+            let (source, data) = content(number);
+            datagram_frame(Flow { source, destination, ports: [4000, 9999] }, &data)
+        });
+    }
+
+    /// Makes the packets from their frames. Zeroes pad short frames to the size of the case.
+    fn fill_frames(&mut self, mut frame: impl FnMut(usize) -> Vec<u8>) {
         self.packets = vec![0; PACKETS * self.stride];
         for (number, window) in self.packets.chunks_exact_mut(self.stride).enumerate() {
-            let (source, data) = content(number);
-            window[..self.case.size].copy_from_slice(&frame(source, &data));
+            let frame = frame(number);
+            assert!(frame.len() <= self.case.size, "{}: a frame of {} bytes", self.case, frame.len());
+            window[..frame.len()].copy_from_slice(&frame);
         }
     }
 }
 
-/// Makes a complete datagram from `source` with all checksums.
-fn frame(source: Ipv4Addr, data: &[u8]) -> Vec<u8> {
-    let destination = Ipv4Addr::new(10, 255, 0, 1);
-    let payload = datagram(source, destination, [4000, 9999], data);
+/// Addresses and ports of a datagram.
+#[derive(Clone, Copy)]
+struct Flow {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    ports: [u16; 2],
+}
+
+/// Makes a complete datagram with all checksums.
+fn datagram_frame(flow: Flow, data: &[u8]) -> Vec<u8> {
+    let Flow { source, destination, ports } = flow;
+    let payload = datagram(source, destination, ports, data);
     let packet = Ipv4 { source, destination, protocol: UDP, id: 0, fragment: 0, options: Vec::new(), payload };
     ethernet([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[], &packet.bytes())
 }

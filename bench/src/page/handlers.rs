@@ -1,9 +1,11 @@
-//! The paper's handlers in every execution mode.
+//! The paper's handlers, and those that the translator is not tuned for, in every execution mode.
 
 use super::html::{Origin, Table, heading, paragraph, subheading};
 use super::published::{FIGURE_10, PER_CORE, of};
 use super::source::{MeasuredRow, find, number};
 use super::svg::{Bar, Chart, Group, VARIANTS};
+use crate::handlers::case::Handler;
+use crate::handlers::summary::Summary;
 use crate::report::BASELINE;
 
 /// The handlers of the paper's figures 10 to 12.
@@ -22,23 +24,47 @@ pub fn section(rows: &[MeasuredRow]) -> String {
          “exact” are its memory checks, “vector” uses vector instructions. spind runs jit-page by default.",
     ));
     for size in sizes(rows) {
-        let chart = chart(rows, size);
-        html.push_str(&subheading(&chart.title));
-        html.push_str(&chart.svg());
-        html.push_str(&paragraph(&format!(
-            "A bar is a ratio of medians; the dashed line is {BASELINE}. The table has the lowest and highest rounds."
-        )));
-        html.push_str(&times(rows, size).html());
+        html.push_str(&measured(rows, &HANDLERS, size, "ours, this run; as figures 10 to 12"));
         html.push_str(&published(rows, size).html());
+    }
+    html.push_str(&untuned(rows));
+    html
+}
+
+/// Formats the handlers that the translator is not tuned for; nothing if none was measured.
+fn untuned(rows: &[MeasuredRow]) -> String {
+    let medians = rows.iter().map(|row| (row.case.as_str(), row.variant.as_str(), row.median));
+    let Some(summary) = Summary::of(medians, DEFAULT) else { return String::new() };
+    let names = Handler::UNTUNED.map(Handler::name);
+    let mut html = heading("Handlers that the translator is not tuned for");
+    html.push_str(&paragraph(&format!("{summary}.")));
+    for size in sizes_of(rows, &names) {
+        html.push_str(&measured(rows, &names, size, "ours, this run"));
     }
     html
 }
 
-/// The sizes that were measured, ascending.
+/// Formats chart and table of some handlers on packets of one size.
+fn measured(rows: &[MeasuredRow], names: &[&str], size: usize, origin: &str) -> String {
+    let chart = chart(rows, names, size, origin);
+    let mut html = subheading(&chart.title);
+    html.push_str(&chart.svg());
+    html.push_str(&paragraph(&format!(
+        "A bar is a ratio of medians; the dashed line is {BASELINE}. The table has the lowest and highest rounds."
+    )));
+    html.push_str(&times(rows, names, size).html());
+    html
+}
+
+/// The sizes with which the paper's handlers were measured, ascending.
 #[must_use]
 pub fn sizes(rows: &[MeasuredRow]) -> Vec<usize> {
+    sizes_of(rows, &HANDLERS)
+}
+
+fn sizes_of(rows: &[MeasuredRow], names: &[&str]) -> Vec<usize> {
     let sizes = rows.iter().filter_map(|row| row.name_and_size());
-    let mut sizes: Vec<_> = sizes.filter(|(name, _)| HANDLERS.contains(name)).map(|(_, size)| size).collect();
+    let mut sizes: Vec<_> = sizes.filter(|(name, _)| names.contains(name)).map(|(_, size)| size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -56,7 +82,7 @@ fn relative(rows: &[MeasuredRow], handler: &str, size: usize, variant: &str) -> 
     Some(one?.median / base?.median)
 }
 
-fn chart(rows: &[MeasuredRow], size: usize) -> Chart {
+fn chart(rows: &[MeasuredRow], names: &[&str], size: usize, origin: &str) -> Chart {
     let colours = || SHOWN.into_iter().zip(VARIANTS).skip(1);
     let group = |handler: &str| {
         let bars = colours().filter_map(|(variant, colour)| {
@@ -66,19 +92,19 @@ fn chart(rows: &[MeasuredRow], size: usize) -> Chart {
         Group { name: handler.to_owned(), bars: bars.collect() }
     };
     Chart {
-        title: format!("Frames of {size} B: time relative to {BASELINE} (ours, this run; as figures 10 to 12)"),
+        title: format!("Frames of {size} B: time relative to {BASELINE} ({origin})"),
         axis: format!("time / time of {BASELINE}, lower is better"),
         legend: colours().map(|(variant, colour)| (colour, variant)).collect(),
         reference: Some(1.0),
-        groups: HANDLERS.map(group).into_iter().filter(|group| !group.bars.is_empty()).collect(),
+        groups: names.iter().map(|name| group(name)).filter(|group| !group.bars.is_empty()).collect(),
     }
 }
 
-fn times(rows: &[MeasuredRow], size: usize) -> Table {
+fn times(rows: &[MeasuredRow], names: &[&str], size: usize) -> Table {
     let mut columns = vec![("handler", None)];
     columns.extend(SHOWN.map(|variant| (variant, Some(Origin::Ours))));
     let mut table = Table::new(&format!("ns per packet of {size} B: median (lowest to highest round)"), &columns);
-    for handler in HANDLERS {
+    for &handler in names {
         let cell = |variant: &str| match row_of(rows, handler, size, variant) {
             Some(MeasuredRow { median, min, max, .. }) => {
                 format!("{} ({} to {})", number(*median), number(*min), number(*max))
@@ -142,6 +168,25 @@ mod tests {
             ),
             "{html}"
         );
+    }
+
+    #[test]
+    fn untuned_handlers_have_a_table_without_published_figures() {
+        let paper = row("kvstore/512", "native-scalar", None, [20.0, 19.0, 30.0]);
+        assert!(!section(std::slice::from_ref(&paper)).contains("not tuned"));
+        let rows = [
+            paper,
+            row("crc32/1024", "native-scalar", None, [100.0, 99.0, 101.0]),
+            row("crc32/1024", "jit-page", None, [150.0, 149.0, 151.0]),
+        ];
+        assert_eq!(sizes(&rows), [512]);
+        let html = section(&rows);
+        let (_, untuned) = html.split_once("not tuned for").expect("a heading");
+        assert!(
+            untuned.contains("geometric mean 1.50 of 1 cases") && untuned.contains("150 (149 to 151)"),
+            "{untuned}"
+        );
+        assert!(!untuned.contains("PsPIN") && !untuned.contains("kvstore"), "{untuned}");
     }
 
     #[test]

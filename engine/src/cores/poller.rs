@@ -77,7 +77,7 @@ impl Poller for Worker {
     }
 
     fn idle(&mut self) {
-        self.runner.executor.rest();
+        self.runner.executor.mark_idle();
     }
 
     fn has_pending(&self) -> bool {

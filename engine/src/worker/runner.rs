@@ -72,7 +72,7 @@ impl TaskRunner {
     /// Polls the other threads' watchdogs when that is due. `ended` is the time when tasks last ended.
     #[inline]
     pub(crate) fn watch(&mut self, ended: Duration, clock: &impl Fn() -> Duration) {
-        self.watchdogs.keep(ended, clock, || self.executor.look_at_others());
+        self.watchdogs.keep(ended, clock, || self.executor.poll_peers());
     }
 
     /// Installs requested translations in their contexts, if these still exist.

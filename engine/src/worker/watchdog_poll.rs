@@ -1,4 +1,4 @@
-//! When a worker checks the watchdogs of other threads: see [`hpu_vm::jit::Executor::look_at_others`].
+//! When a worker checks the watchdogs of other threads: see [`hpu_vm::jit::Executor::poll_peers`].
 
 use std::time::Duration;
 

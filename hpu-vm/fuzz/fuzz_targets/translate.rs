@@ -5,6 +5,8 @@
 
 #[path = "../../tests/support/guest.rs"]
 mod guest;
+#[path = "../../tests/support/regions.rs"]
+mod regions;
 #[path = "../../tests/support/hostile.rs"]
 mod hostile;
 

@@ -1,31 +1,35 @@
-//! Exact bounds by page: how far guest memory may be touched from each page on, for the checks of translated code.
+//! Exact bounds of guest memory by page, for the checks of translated code.
 
 use spin_abi::map::{L1_ALIAS, PAGE};
 
 use crate::memory::{Layout, Words};
 
-/// What most accesses are long: they are compared with what is in the table as it is.
+/// Length of most accesses in bytes. Accesses of this length are compared with table entries without an adjustment.
 pub(crate) const WORD: u32 = 4;
 /// Pages of guest memory.
 const PAGES: usize = 1 << 20;
 
-/// For each page in whose first byte a range is, the first address from which on that range does not have [`WORD`] bytes; 0 for others, also
-/// where a range begins within the page: the interpreter finds out then. So that many bytes lie in one range if they begin before what their
-/// first byte's page says, and more or fewer if they would with that many fewer or more.
+/// Table with one entry per page.
+///
+/// If the page's first byte is in a range, the entry is the first address at which this range has fewer than [`WORD`]
+/// bytes left. It is 0 for other pages, also if a range begins within the page: the interpreter then decides. An access
+/// of `WORD` bytes lies in one range if its address is below the entry of its page. For other lengths, the entry is
+/// adjusted by the difference.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    beyond: Words,
+    limits: Words,
+    /// Guest address and size of the own L1.
     alias: (u32, u32),
 }
 
-/// Memory that a view has in one piece.
+/// Contiguous memory of a view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
-    /// First byte.
+    /// Guest address of the first byte.
     pub(crate) base: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
-    /// They may be written.
+    /// Whether tasks may write it.
     pub(crate) writable: bool,
 }
 
@@ -34,9 +38,9 @@ impl Range {
         (self.base + (self.len - 1)) / PAGE
     }
 
-    /// How many of its bytes are protected against stores, if any of them is not for writing: those on a page that has bytes of another range
-    /// which are, are mapped like these. All are, of one that may be written.
-    fn protected(&self, others: &[Self]) -> u32 {
+    /// Number of its bytes that page protection guards as the range requires. For a writable range these are all bytes.
+    /// The last page of a read-only range is mapped writable if it also has bytes of a writable range.
+    fn protected_len(&self, others: &[Self]) -> u32 {
         let page = self.last_page();
         let shares =
             |other: &Self| other.writable && other.len > 0 && (other.base / PAGE..=other.last_page()).contains(&page);
@@ -45,17 +49,17 @@ impl Range {
 }
 
 impl Bounds {
-    /// Bounds of `ranges`, those in the own L1 in the layout's alias window too.
+    /// Makes the bounds of `ranges`. Ranges in the own L1 also get bounds in the layout's alias window.
     pub(crate) fn new(layout: &Layout, ranges: &[Range]) -> Self {
         let alias = (layout.addresses().l1_base(), layout.addresses().l1_size());
-        let mut bounds = Self { beyond: Words::new(PAGES), alias };
+        let mut bounds = Self { limits: Words::new(PAGES), alias };
         for range in ranges.iter().filter(|range| range.len > 0) {
-            bounds.resize(range.base, range.len, range.protected(ranges));
+            bounds.resize(range.base, range.len, range.protected_len(ranges));
         }
         bounds
     }
 
-    /// Of the `room` bytes that were mapped at `base`, `len` are left.
+    /// Reduces the range of `room` mapped bytes at `base` to `len` bytes.
     #[inline]
     pub(crate) fn resize(&mut self, base: u32, room: u32, len: u32) {
         if base.is_multiple_of(PAGE) && room <= PAGE {
@@ -67,32 +71,32 @@ impl Bounds {
 
     #[cold]
     fn resize_many(&mut self, base: u32, room: u32, len: u32) {
-        // A range that ends at the last address is said to end before it: nothing is mapped there.
+        // A range up to the last address ends one byte early here. Nothing is mapped there.
         let (last, end) = (base.saturating_add(room), base.saturating_add(len));
         for page in (base.next_multiple_of(PAGE)..last).step_by(PAGE as usize) {
             self.set_page(page, end.saturating_sub(page));
         }
     }
 
-    /// From the page at `page` on, `len` bytes lie in one range.
+    /// Records that `len` bytes from the page at address `page` lie in one range.
     #[inline]
     fn set_page(&mut self, page: u32, len: u32) {
-        self.set_beyond(page, len);
+        self.set_limit(page, len);
         let (l1, size) = self.alias;
         let at = page.wrapping_sub(l1);
         if at < size {
-            self.set_beyond(L1_ALIAS + at, len);
+            self.set_limit(L1_ALIAS + at, len);
         }
     }
 
     #[inline]
-    fn set_beyond(&mut self, page: u32, len: u32) {
-        self.beyond[(page / PAGE) as usize] =
+    fn set_limit(&mut self, page: u32, len: u32) {
+        self.limits[(page / PAGE) as usize] =
             if len > 0 { page.saturating_add(len).saturating_sub(WORD - 1) } else { 0 };
     }
 
-    /// For translated code: an entry for each page.
+    /// The table for translated code, indexed by page number.
     pub(crate) fn as_ptr(&self) -> *const u32 {
-        self.beyond.as_ptr()
+        self.limits.as_ptr()
     }
 }

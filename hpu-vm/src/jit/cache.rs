@@ -1,22 +1,24 @@
-//! Translations by what they were made of: the same code is translated once, whoever runs it.
+//! Cache of translations: each code is translated once, and all its users share the result.
 //!
-//! Sharing them tells nobody anything: they are made of code alone, which cannot be written. They are kept as long as
-//! somebody runs them.
+//! Sharing leaks nothing between contexts: a translation depends on read-only code alone. It lives as long as it is used.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::error::TranslateError;
 use super::options::Options;
-use super::translation::{Source, TranslateError, Translation};
+use super::translation::{Source, Translation};
 use crate::code::CodeSegment;
 use crate::weak_cache::WeakCache;
 
-/// All that a translation depends on.
+/// Input of a translation.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     code: Box<[CodeSegment]>,
     global_pointer: u32,
     functions: BTreeSet<u32>,
+    cold: Box<[Range<u32>]>,
     entries: Box<[u32]>,
     taken: BTreeSet<u32>,
     options: Options,
@@ -26,7 +28,7 @@ struct Key {
 /// share the cache.
 #[derive(Debug, Default)]
 pub struct Translations {
-    known: WeakCache<Key, Translation>,
+    translations: WeakCache<Key, Translation>,
 }
 
 impl Translations {
@@ -39,11 +41,12 @@ impl Translations {
             code: source.code.segments().into(),
             global_pointer: source.code.global_pointer(),
             functions: source.code.functions().clone(),
+            cold: source.code.cold().into(),
             entries: source.entries.into(),
             taken: source.taken.clone(),
             options,
         };
-        self.known.get(key, || Translation::new(source, options))
+        self.translations.get(key, || Translation::new(source, options))
     }
 }
 
@@ -58,7 +61,7 @@ mod tests {
     use crate::jit::{Options, Source};
 
     #[test]
-    fn the_same_code_is_translated_once_while_it_is_used() {
+    fn shared_code_is_translated_once_while_in_use() {
         let code = |value| {
             let add = Inst::new(Op::Addi).rd(Reg::A0).imm(value).encode();
             let ret = Inst::new(Op::Jalr).rs1(Reg::RA).encode();
@@ -78,7 +81,7 @@ mod tests {
         let gone = Arc::downgrade(&first);
         drop(first);
         get(&code(2), Options::default());
-        assert!(gone.upgrade().is_none(), "it goes with the last who uses it");
-        assert_eq!(translations.known.lock().len(), 1, "and is forgotten");
+        assert!(gone.upgrade().is_none(), "it is freed with its last user");
+        assert_eq!(translations.translations.lock().len(), 1, "its key is removed");
     }
 }

@@ -1,10 +1,10 @@
-//! Executable memory: one reservation for the process, so that a signal handler knows translated code by its address.
+//! Executable memory: one reservation for the process, so that signal handlers recognise translated code by its address.
 //!
-//! Pages are written while they are not executable, then made executable and not writable; given back, they are
-//! unmapped. Who allocates takes a lock; who looks a program counter up does not.
-#![allow(unsafe_code, reason = "maps memory and makes it executable")]
+//! Pages are written while they are not executable, then made executable and read-only. Freed pages are unmapped.
+//! Allocation takes a lock; lookups by program counter do not.
+#![allow(unsafe_code, reason = "maps memory and makes code in it executable")]
 
-use std::ffi::c_void;
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,9 +12,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
-use super::sites::{Site, Sites};
+use super::convention::EntryFunction;
+use super::pc_map::{Location, PcMap};
 
-/// Bytes reserved: what all translations of a process may take. Only address space until it is used.
+/// Bytes reserved for all translations of a process. The reservation takes address space only; pages are mapped on use.
 const ARENA: usize = 256 << 20;
 /// Granularity of allocations; a multiple of the page sizes of x86-64 and of most aarch64 kernels.
 const GRAIN: usize = 16 << 10;
@@ -36,15 +37,16 @@ pub enum CodeMemoryError {
 
 struct Arena {
     base: NonNull<u8>,
-    /// Which grains are taken.
+    /// Whether each grain is allocated.
     taken: Mutex<Box<[bool]>>,
-    /// For each grain, what lies in it.
-    owners: Box<[AtomicPtr<Sites>]>,
+    /// Map of the code in each grain; null in free grains.
+    maps: Box<[AtomicPtr<PcMap>]>,
 }
 
-// SAFETY: the base address is never written through here but under the lock, and only where a grain was just taken.
+// SAFETY: memory behind the base address is written only by `CodeMemory::new`, in grains that it has just allocated
+// under the lock.
 unsafe impl Send for Arena {}
-// SAFETY: as above; owners are atomic.
+// SAFETY: as for Send; the lock and the atomics synchronise the other fields.
 unsafe impl Sync for Arena {}
 
 static ARENA_ONCE: OnceLock<Result<Arena, Errno>> = OnceLock::new();
@@ -55,30 +57,29 @@ fn arena() -> Result<&'static Arena, CodeMemoryError> {
 
 impl Arena {
     fn reserve() -> Result<Self, Errno> {
-        // SAFETY: a new mapping at an address the kernel chooses touches no existing one.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no existing one.
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), ARENA, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        let owners = (0..GRAINS).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-        Ok(Self { base, taken: Mutex::new(vec![false; GRAINS].into_boxed_slice()), owners })
+        let maps = (0..GRAINS).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Ok(Self { base, taken: Mutex::new(vec![false; GRAINS].into_boxed_slice()), maps })
     }
 
-    /// Takes `count` grains in a row; the index of the first.
-    fn take(&self, count: usize) -> Option<usize> {
+    /// Allocates `count` adjacent grains and returns the index of the first.
+    fn allocate(&self, count: usize) -> Option<usize> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let first = taken.windows(count).position(|grains| !grains.contains(&true))?;
         taken[first..first + count].fill(true);
         Some(first)
     }
 
-    fn give_back(&self, first: usize, count: usize) {
+    fn free(&self, first: usize, count: usize) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)[first..first + count].fill(false);
     }
 
     fn address(&self, grain: usize) -> *mut u8 {
-        // SAFETY: grains are indices into the reservation.
-        unsafe { self.base.as_ptr().add(grain * GRAIN) }
+        self.base.as_ptr().wrapping_add(grain * GRAIN)
     }
 }
 
@@ -87,73 +88,77 @@ impl Arena {
 pub(crate) struct CodeMemory {
     first: usize,
     grains: usize,
-    /// Owned: what `owners` point to.
-    sites: Box<Sites>,
+    /// Owner of the map that [`Arena::maps`] points to.
+    map: Box<PcMap>,
 }
 
 impl CodeMemory {
-    /// Makes `code` executable; `sites` tell what is where in it.
-    pub(crate) fn new(code: &[u8], mut sites: Sites) -> Result<Self, CodeMemoryError> {
+    /// Makes `code` executable; `map` is the map of it.
+    pub(crate) fn new(code: &[u8], mut map: PcMap) -> Result<Self, CodeMemoryError> {
         let arena = arena()?;
         let grains = code.len().div_ceil(GRAIN).max(1);
-        let first = arena.take(grains).ok_or(CodeMemoryError::Full { asked: code.len() })?;
-        sites.place(arena.address(first).addr());
-        // From here on dropping gives the grains back.
-        let memory = Self { first, grains, sites: Box::new(sites) };
+        let first = arena.allocate(grains).ok_or(CodeMemoryError::Full { asked: code.len() })?;
+        map.set_base(arena.address(first).addr());
+        // Dropping this frees the grains, also after an error below.
+        let memory = Self { first, grains, map: Box::new(map) };
         let (at, len) = (arena.address(first), grains * GRAIN);
-        // SAFETY: the grains were just taken, so nobody else uses them, and nothing executes there.
+        // SAFETY: the grains were just allocated: no other code uses them, and no thread executes there.
         unsafe {
             mprotect(at.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE).map_err(CodeMemoryError::System)?;
             ptr::copy_nonoverlapping(code.as_ptr(), at, code.len());
             mprotect(at.cast(), len, MprotectFlags::READ | MprotectFlags::EXEC).map_err(CodeMemoryError::System)?;
         }
         synchronise(at, code.len());
-        let owner = ptr::from_ref(&*memory.sites).cast_mut();
-        for grain in &arena.owners[first..first + grains] {
-            grain.store(owner, Ordering::Release);
+        let map = ptr::from_ref(&*memory.map).cast_mut();
+        for grain in &arena.maps[first..first + grains] {
+            grain.store(map, Ordering::Release);
         }
         Ok(memory)
     }
 
-    /// Address of the byte at `offset`.
-    pub(crate) fn address(&self, offset: usize) -> *const c_void {
-        // A memory exists only when the arena does; it was checked then that the code fits.
-        arena().map_or(ptr::null(), |arena| arena.address(self.first).wrapping_add(offset).cast_const().cast())
+    /// Function at `offset`. Callers must keep this memory.
+    pub(crate) fn function(&self, offset: usize) -> EntryFunction {
+        let Ok(arena) = arena() else { unreachable!("the memory was allocated in the arena") };
+        let address = arena.address(self.first).wrapping_add(offset);
+        // SAFETY: the pointer becomes a function pointer that is unsafe to call. The translator compiles functions of
+        // this signature and calling convention. Some set the first result register only; the other then holds an
+        // arbitrary value, which is valid for its integer type and is not used.
+        unsafe { mem::transmute::<*mut u8, EntryFunction>(address) }
     }
 }
 
 impl Drop for CodeMemory {
     fn drop(&mut self) {
         let Ok(arena) = arena() else { return };
-        for grain in &arena.owners[self.first..self.first + self.grains] {
+        for grain in &arena.maps[self.first..self.first + self.grains] {
             grain.store(ptr::null_mut(), Ordering::Release);
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the grains are this one's alone, and who drops it no longer executes it. A fresh mapping in their place
-        // gives the pages back and keeps the address space reserved.
+        // SAFETY: the grains belong to this memory alone, and its owner drops it when no thread executes it any more. The
+        // new mapping in their place frees the pages and keeps the address space reserved.
         let unmapped =
             unsafe { mmap_anonymous(arena.address(self.first).cast(), self.grains * GRAIN, ProtFlags::empty(), flags) };
-        // Grains that could not be unmapped are not used again: they would be executable while they are written.
+        // Grains that could not be unmapped stay allocated: they would be executable while they are written.
         if unmapped.is_ok() {
-            arena.give_back(self.first, self.grains);
+            arena.free(self.first, self.grains);
         }
     }
 }
 
-/// What translated code does at host address `pc`: `None` when no translation is there, or not its body. Safe to call in a
-/// signal handler on the thread that is at `pc`.
-pub(crate) fn lookup(pc: usize) -> Option<Site> {
+/// Location of the translated code at host address `pc`; `None` outside of translations. A signal handler may call it on
+/// the thread that executes the code at `pc`.
+pub(crate) fn lookup(pc: usize) -> Option<Location> {
     let arena = ARENA_ONCE.get()?.as_ref().ok()?;
     let at = pc.checked_sub(arena.base.addr().get()).filter(|&at| at < ARENA)?;
     let grain = at / GRAIN;
-    let sites = arena.owners[grain].load(Ordering::Acquire);
-    // SAFETY: a thread whose program counter is in these grains runs their translation, which it keeps alive meanwhile;
-    // owners are set before the code can be entered and the sites never change.
-    let sites = unsafe { sites.as_ref()? };
-    sites.at(pc)
+    let map = arena.maps[grain].load(Ordering::Acquire);
+    // SAFETY: a thread whose program counter is in these grains runs their translation, which it keeps alive meanwhile.
+    // The map is published before the code can be entered, and never changes.
+    let map = unsafe { map.as_ref()? };
+    map.find(pc)
 }
 
-/// Makes written code visible to instruction fetch. x86 does so by itself.
+/// Makes written code visible to instruction fetch: x86 needs no action.
 #[cfg(not(target_arch = "aarch64"))]
 const fn synchronise(_: *const u8, _: usize) {}
 
@@ -162,7 +167,7 @@ const fn synchronise(_: *const u8, _: usize) {}
 #[cfg(target_arch = "aarch64")]
 fn synchronise(at: *const u8, len: usize) {
     use std::arch::asm;
-    /// The smallest cache line the architecture allows to be reported: 16 bytes; smaller steps than the line do no harm.
+    /// Bytes per step: the smallest cache line that the architecture allows. Steps below the line size are harmless.
     const LINE: usize = 16;
     let lines = || (0..len).step_by(LINE).map(|offset| at.wrapping_add(offset));
     // SAFETY: cache maintenance by address of mapped memory has no effect on its contents; user space may do it

@@ -1,58 +1,51 @@
 //! The translator: compiles handlers to machine code through Cranelift, which then runs at the speed of C on the host.
 //!
-//! Translated code has the semantics of [`crate::interp`]. Where translation is not worthwhile, the code exits to the
-//! interpreter, and the task ends there. The modules in the order of the work:
-//! * [`plan`]: reachable instructions, with calls inlined.
-//! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; bounds of values; accesses that
-//!   share a check.
-//! * [`pointers`]: registers that most likely point into the packet; [`in_place`]: handlers that read the packet where
-//!   it arrived.
-//! * [`commands`]: stored command words that nothing reads.
-//! * [`polls`]: loops that wait.
-//! * [`totals`]: sums of loops; [`rows`]: adjacent words that are added several at a time.
-//! * [`vectors`]: vector types and lengths.
-//! * [`emit`]: Cranelift's intermediate representation.
-//! * [`translation`]: compilation; [`code_memory`], [`sites`]: executable memory and the map from code to instructions.
-//! * [`cache`]: one translation shared by all users of the same code.
+//! Translated code has the semantics of [`crate::interp`]. Where code is not translated, it exits to the interpreter. The
+//! modules in the order of the work:
 //! * [`options`]: options of a translation.
-//! * [`slot`], [`bounds`]: an HPU's memory, its task's description, the exact bounds.
-//! * [`direct`]: copies to host memory without a call of the device.
-//! * [`state`], [`enter`], [`run`]: execution.
+//! * [`regs`]: registers and memory that instructions read and write.
+//! * [`cfg`]: control-flow graphs of handlers and of code that they share, with calls inlined; loops.
+//! * [`dataflow`]: facts about each instruction: constants, pointer classes, liveness, vector types.
+//! * [`passes`]: decisions, collected in a plan.
+//! * [`emit`]: Cranelift's intermediate representation, by the plan.
+//! * [`compiler`], [`translation`]: machine code of a region, and of an image.
+//! * [`code_memory`], [`pc_map`]: executable memory and the map from code to instructions.
+//! * [`cache`]: one translation shared by all users of the same code.
+//! * [`state`], [`bounds`], [`host_copy`]: data that translated code and the host share: a slot's state, the exact
+//!   bounds, and copies to host memory without a call of the device.
+//! * [`convention`]: the calling convention of translated code.
+//! * [`prologue`], [`side_exits`], [`entry`]: a function: resets at its start, exits, entry.
+//! * [`run`]: execution of tasks.
 
-mod accesses;
 mod bounds;
 mod cache;
+mod cfg;
 mod code_memory;
-mod commands;
-mod direct;
+mod compiler;
+mod convention;
+mod dataflow;
 mod emit;
-mod enter;
-mod facts;
-mod in_place;
-mod most;
+mod entry;
+mod error;
+mod host_copy;
 mod options;
-mod part;
-mod plan;
-mod pointers;
-mod polls;
-mod rows;
+mod passes;
+mod pc_map;
+mod prologue;
+mod regs;
 mod run;
-mod sites;
-mod slot;
+mod side_exits;
 mod state;
-mod tables;
-mod totals;
 mod translation;
-mod vectors;
 
 pub use cache::Translations;
+pub(crate) use cfg::addresses_taken;
 pub use code_memory::CodeMemoryError;
+pub use error::TranslateError;
 pub use options::{Atomics, Options};
-pub(crate) use plan::addresses_taken;
-pub use run::{Bound, Executor, Limits, Task};
-pub(crate) use sites::Site;
-pub use slot::{Slot, TaskBlock};
-pub(crate) use state::{Left, State};
-pub use translation::{Size, Source, TranslateError, Translation};
+pub(crate) use pc_map::Location;
+pub use run::{BoundSlot, Executor, Limits, Slot, Task, TaskDescriptor};
+pub(crate) use state::{ExitReason, State};
+pub use translation::{Size, Source, Translation, Untranslated};
 
 pub use crate::trap::TrapError;

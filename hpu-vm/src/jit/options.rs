@@ -28,7 +28,7 @@ pub struct Options {
     pub any_device: bool,
     /// Whether a0 is stored when the handler returns: see [`super::Slot::result`].
     pub result: bool,
-    /// Whether tasks are [described](super::TaskBlock) above the start of their stack and begin with a0 pointing to
+    /// Whether tasks are [described](super::TaskDescriptor) above the start of their stack and begin with a0 pointing to
     /// their arguments there. The first argument then need not be loaded; most handlers load it first, and everything
     /// else depends on it.
     pub described: bool,

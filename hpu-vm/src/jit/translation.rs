@@ -1,69 +1,47 @@
 //! From an image to machine code.
+//!
+//! Each handler is translated with all that it calls, as far as that is not too much code. What it leaves out is
+//! translated as [shared regions](super::cfg), once for all handlers: execution continues there when a handler's code is
+//! left. The interpreter executes what is in no region.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::OnceLock;
 
-use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
-use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{CompiledCode, Context, control::ControlPlane};
-use cranelift_frontend::FunctionBuilderContext;
 use spin_abi::map::PAGE;
 
-use super::code_memory::{CodeMemory, CodeMemoryError};
-use super::emit::{self, Input, Made};
-use super::enter::{Entry, Placed};
-use super::facts::{Facts, Regs};
-use super::in_place;
+use super::cfg::{self, Cost, Functions, Regions, Scope};
+use super::code_memory::CodeMemory;
+use super::compiler::{self, Compiler};
+use super::entry::{Entry, EntryLayout};
+use super::error::TranslateError;
 use super::options::Options;
-use super::part::{Aside, Part};
-use super::plan::{BlockId, Plan, Side};
-use super::polls;
-use super::sites::{self, Sites};
 use crate::code::{Code, CodeSegment};
-use crate::inst::Reg;
+use crate::view::Checks;
 
-/// Where the last page of addresses begins.
+/// Start of the last page of addresses.
 const LAST_PAGE: u32 = PAGE.wrapping_neg();
-
-/// Most loops around an instruction.
-const MAX_LOOPS: usize = 40;
-
-/// Functions begin at cache lines.
-const ALIGNMENT: usize = 64;
-
-/// Reason why an image was not translated.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TranslateError {
-    /// Code cannot be generated for this machine.
-    #[error("no code can be generated for this machine: {0}")]
-    Host(String),
-    /// Cranelift refused the function.
-    #[error("translating the code at {entry:#010x}: {reason}")]
-    Code {
-        /// Address of the handler's first instruction.
-        entry: u32,
-        /// Error text.
-        reason: String,
-    },
-    /// Executable memory cannot be allocated.
-    #[error(transparent)]
-    Memory(#[from] CodeMemoryError),
-}
 
 /// Machine code for handlers of an image. Threads may share it.
 #[derive(Debug)]
 pub struct Translation {
-    /// Owned: what the entries are in.
+    /// Owned: the code of the entries.
     _memory: CodeMemory,
-    /// Guest and host address of each handler.
-    entries: Vec<(u32, Entry)>,
+    /// Guest address and code of each handler.
+    handlers: Vec<(u32, Entry)>,
+    shared: SharedCode,
+    untranslated: Vec<Untranslated>,
     options: Options,
     size: Size,
-    needs_registers: bool,
     waits: bool,
     copies: bool,
+}
+
+/// Code that the interpreter executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untranslated {
+    /// Address of the function's first instruction, or of the first one in this part of it.
+    pub address: u32,
+    /// Error text.
+    pub reason: String,
 }
 
 /// Size of a translation.
@@ -86,29 +64,54 @@ pub struct Source<'c> {
     pub taken: &'c BTreeSet<u32>,
 }
 
+/// The shared regions of a translation.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCode {
+    regions: Vec<Entry>,
+    /// Guest addresses at which regions are entered; ascending.
+    points: Vec<Point>,
+}
+
+/// An address at which a shared region is entered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pc: u32,
+    /// Index of the region.
+    pub(crate) region: u32,
+    /// Value of [`State::resume`](super::State::resume) to enter it there.
+    pub(crate) resume: u32,
+}
+
+impl SharedCode {
+    /// The point at `pc`.
+    pub(crate) fn find(&self, pc: u32) -> Option<Point> {
+        let index = self.points.binary_search_by_key(&pc, |point| point.pc).ok()?;
+        self.points.get(index).copied()
+    }
+
+    /// Code of a region.
+    pub(crate) fn region(&self, region: u32) -> Option<&Entry> {
+        self.regions.get(region as usize)
+    }
+}
+
 impl Translation {
     /// Translates `source` for this machine.
     ///
     /// # Errors
-    /// See [`TranslateError`].
+    /// See [`TranslateError`]. Code that cannot be translated beside a handler is no error: see
+    /// [`Translation::untranslated`].
     pub fn new(source: Source<'_>, options: Options) -> Result<Self, TranslateError> {
-        let mut compiler = Compiler::new(host()?);
-        let mut code = Vec::new();
-        let mut sites = Sites::new();
-        let (mut size, mut needs_registers) = (Size::default(), options.observe);
-        let mut places = Vec::new();
-        let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
-        for &entry in &entries {
-            let planned = Planned::new(source, entry, options)?;
-            size.instructions += planned.plan.instructions;
-            needs_registers |= emit::in_memory(&planned.plan, options);
-            places.push((entry, compiler.append(source, &planned, options, &mut code, &mut sites)?));
-        }
-        size.bytes = code.len();
-        let waits = sites.wait();
-        let memory = CodeMemory::new(&code, sites)?;
-        let entries = places.into_iter().map(|(entry, placed)| (entry, Entry::new(&memory, placed))).collect();
-        Ok(Self { _memory: memory, entries, options, size, needs_registers, waits, copies: compiler.copies })
+        let mut compiler = Compiler::new(compiler::host()?, options);
+        let Layouts { handlers, regions, points, untranslated } = translate(source, options, &mut compiler)?;
+        let size = Size { instructions: compiler.instructions, bytes: compiler.code.len() };
+        let waits = compiler.map.has_waits();
+        let copies = compiler.copies;
+        let memory = CodeMemory::new(&compiler.code, compiler.map)?;
+        let handlers = handlers.into_iter().map(|(pc, layout)| (pc, Entry::new(&memory, layout))).collect();
+        let regions = regions.into_iter().map(|layout| Entry::new(&memory, layout)).collect();
+        let shared = SharedCode { regions, points };
+        Ok(Self { _memory: memory, handlers, shared, untranslated, options, size, waits, copies })
     }
 
     /// Returns Cranelift's disassembly of the handler at `entry` for the machine that `triple` names, for inspection.
@@ -121,18 +124,28 @@ impl Translation {
         options: Options,
         triple: &str,
     ) -> Result<String, TranslateError> {
-        let isa = cranelift_codegen::isa::lookup_by_name(triple).map_err(refused)?.finish(flags()?).map_err(refused)?;
-        let mut compiler = Compiler::new(&*isa);
-        compiler.words = true;
-        let planned = Planned::new(source, entry, options)?;
-        compiler.append(source, &planned, options, &mut Vec::new(), &mut Sites::new())?;
-        Ok(compiler.said)
+        let isa = compiler::target(triple)?;
+        let mut compiler = Compiler::new(&*isa, options);
+        compiler.disassembly = Some(String::new());
+        translate(Source { entries: &[entry], ..source }, options, &mut compiler)?;
+        Ok(compiler.disassembly.unwrap_or_default())
     }
 
-    /// The host code of the handler at `entry`.
+    /// The code of the handler at `entry`. `None` when it is not translated, or only as a shared region.
     #[inline]
-    pub(crate) fn entry(&self, entry: u32) -> Option<&Entry> {
-        self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| host)
+    pub(crate) fn handler(&self, entry: u32) -> Option<&Entry> {
+        self.handlers.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| host)
+    }
+
+    /// The code that continues where other code is left.
+    pub(crate) const fn shared(&self) -> &SharedCode {
+        &self.shared
+    }
+
+    /// Returns the code that is left to the interpreter.
+    #[must_use]
+    pub fn untranslated(&self) -> &[Untranslated] {
+        &self.untranslated
     }
 
     /// Whether there are loops that wait.
@@ -142,16 +155,10 @@ impl Translation {
         self.waits
     }
 
-    /// Whether there may be copies that the device is told of [later](super::direct).
+    /// Whether there may be copies that the device is told of [later](super::host_copy).
     #[inline]
     pub(crate) const fn copies(&self) -> bool {
         self.copies
-    }
-
-    /// Whether the hart has to hold all registers when a task begins.
-    #[inline]
-    pub(crate) const fn needs_registers(&self) -> bool {
-        self.needs_registers
     }
 
     /// Returns the options of the translation.
@@ -167,211 +174,82 @@ impl Translation {
     }
 }
 
-/// What there is to translate for a handler.
-struct Planned {
-    entry: u32,
-    plan: Plan,
-    facts: Facts,
-    /// The loops that wait.
-    loops: Vec<RangeInclusive<BlockId>>,
-    /// See [`in_place::bytes_read`].
-    in_place: Option<u32>,
+/// Offsets and tables of what was compiled.
+#[derive(Default)]
+struct Layouts {
+    handlers: Vec<(u32, EntryLayout)>,
+    regions: Vec<EntryLayout>,
+    points: Vec<Point>,
+    untranslated: Vec<Untranslated>,
 }
 
-impl Planned {
-    fn new(source: Source<'_>, entry: u32, options: Options) -> Result<Self, TranslateError> {
-        if let Some(reason) = cannot_be_located(source.code, entry) {
+fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) -> Result<Layouts, TranslateError> {
+    let Source { code, taken, .. } = source;
+    let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
+    for &entry in &entries {
+        if let Some(reason) = unnameable(code, entry) {
             return Err(TranslateError::Code { entry, reason: reason.to_owned() });
         }
-        let mut plan = Plan::new(source.code, entry, source.taken);
-        let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
-        let facts = Facts::new(&mut plan, results, source.code.global_pointer());
-        let loops = polls::loops(&plan, &facts);
-        let in_place = in_place::bytes_read(&plan, &facts, options);
-        Ok(Self { entry, plan, facts, loops, in_place })
     }
-
-    /// How many bytes of the packet in L1 are likely to be read where it arrived, if that also makes copies of so many.
-    fn bytes_read(&self, copies: u32) -> u32 {
-        self.in_place.unwrap_or(0).max(copies)
-    }
-}
-
-struct Compiler<'i> {
-    isa: &'i dyn TargetIsa,
-    frontend: FunctionBuilderContext,
-    context: Context,
-    /// Something that was compiled makes [copies](Made::copies).
-    copies: bool,
-    /// The code is wanted in words too,
-    words: bool,
-    /// which are these.
-    said: String,
-}
-
-impl<'i> Compiler<'i> {
-    fn new(isa: &'i dyn TargetIsa) -> Self {
-        Self {
-            isa,
-            frontend: FunctionBuilderContext::new(),
-            context: Context::new(),
-            copies: false,
-            words: false,
-            said: String::new(),
-        }
-    }
-
-    /// Compiles into `self.context` a part of what is planned.
-    fn compile(
-        &mut self,
-        code: &Code,
-        planned: &Planned,
-        options: Options,
-        part: Part<'_>,
-    ) -> Result<Made, TranslateError> {
-        let made = self.compile_once(code, planned, options, part, false)?;
-        if self.has_fault_return() {
-            return Ok(made);
-        }
-        self.compile_once(code, planned, options, part, true)
-    }
-
-    /// Whether the function that was compiled last can be stopped.
-    fn has_fault_return(&self) -> bool {
-        let compiled = self.context.compiled_code();
-        compiled.is_some_and(|compiled| sites::has_fault_return(spans(compiled)))
-    }
-
-    fn compile_once(
-        &mut self,
-        code: &Code,
-        planned: &Planned,
-        options: Options,
-        part: Part<'_>,
-        doubted: bool,
-    ) -> Result<Made, TranslateError> {
-        let refused = |reason: String| TranslateError::Code { entry: planned.entry, reason };
-        self.context.clear();
-        self.context.set_disasm(self.words);
-        // Images are hostile input to a large library; a mistake in it must not take others down.
-        let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let &Planned { ref plan, ref facts, ref loops, in_place, .. } = planned;
-            let input = Input { code, plan, facts, options, loops, part, doubted, in_place };
-            let made = emit::function(self.isa, input, &mut self.frontend);
-            let mut made =
-                made.ok_or("it would take too much code; with less inlining (-O2, -Os, noinline) it takes less")?;
-            self.copies |= made.copies > 0;
-            std::mem::swap(&mut self.context.func, &mut made.function);
-            if self.loops_are_too_deep()? {
-                return Err("its loops are nested too deep".to_owned());
+    let cost = cost_of(options);
+    let functions = Functions::new(code, source.entries, taken);
+    let mut layouts = Layouts::default();
+    let (mut exits, mut refused) = (BTreeSet::new(), Vec::new());
+    for &entry in &entries {
+        let mut graph = cfg::handler(Scope { code, functions: &functions, taken, cost }, entry);
+        match compiler.add(code, &mut graph) {
+            Ok(layout) => {
+                layouts.handlers.push((entry, layout));
+                exits.append(&mut graph.exits);
             }
-            let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
-            compiled.map(|_| made).map_err(|error| format!("{:?}", error.inner))
-        }));
-        let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
-        if compiled.is_err() {
-            // A function may be left unfinished there.
-            self.frontend = FunctionBuilderContext::new();
-        }
-        compiled.map_err(refused)
-    }
-
-    /// Whether optimising would take too long: for each value Cranelift looks at the loops around it, and at those around each of them
-    /// (`egraph/elaborate.rs`).
-    fn loops_are_too_deep(&mut self) -> Result<bool, String> {
-        let context = &mut self.context;
-        context.compute_cfg();
-        context.compute_domtree();
-        // The analysis need not end when there are blocks that nothing leads to.
-        context.eliminate_unreachable_code(self.isa).map_err(|error| error.to_string())?;
-        context.compute_loop_analysis();
-        let level = |block| context.loop_analysis.loop_level(block).level();
-        Ok(context.func.layout.blocks().any(|block| level(block) > MAX_LOOPS))
-    }
-
-    /// Compiles what is planned, as one function or two, and adds it to `code`.
-    fn append(
-        &mut self,
-        source: Source<'_>,
-        planned: &Planned,
-        options: Options,
-        code: &mut Vec<u8>,
-        sites: &mut Sites,
-    ) -> Result<Placed, TranslateError> {
-        let Planned { plan, loops, .. } = planned;
-        let sides = if emit::splits(plan, options) { plan.sides() } else { None };
-        // What would take too much code in two may not in one.
-        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, sites));
-        let placed = match split {
-            Some(placed) => placed,
-            None => {
-                let Made { begins, exits, copies, .. } = self.compile(source.code, planned, options, Part::Whole)?;
-                let offset = self.place(planned.entry, code, sites)?;
-                Placed { offset, begins, exits, aside: None, in_place: planned.bytes_read(copies) }
+            // Its functions may be translated one by one.
+            Err(reason) => {
+                exits.insert(entry);
+                refused.push(TranslateError::Code { entry, reason });
             }
-        };
-        let blocks = loops.iter().cloned().flatten().map(|id| &plan.blocks[id]);
-        sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
-        Ok(placed)
-    }
-
-    /// The same as two functions; `None`, and nothing is added, when that cannot be.
-    fn append_split(
-        &mut self,
-        source: Source<'_>,
-        planned: &Planned,
-        sides: &[Side],
-        options: Options,
-        code: &mut Vec<u8>,
-        sites: &mut Sites,
-    ) -> Option<Placed> {
-        let (len, marked) = (code.len(), sites.mark());
-        let mut made = || {
-            let Made { begins, exits, resumes, copies, .. } =
-                self.compile(source.code, planned, options, Part::Aside(sides))?;
-            let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
-            let known = Aside { begins, exits, resumes };
-            let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
-            let offset = self.place(planned.entry, code, sites)?;
-            let aside = Some((there, known.begins, count));
-            let in_place = planned.bytes_read(copies.max(made.copies));
-            Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside, in_place })
-        };
-        let placed = made().ok();
-        if placed.is_none() {
-            code.truncate(len);
-            sites.go_back(marked);
         }
-        placed
     }
-
-    /// Adds what was compiled last to `code`. Returns where it is.
-    fn place(&mut self, entry: u32, code: &mut Vec<u8>, sites: &mut Sites) -> Result<usize, TranslateError> {
-        let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
-        code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
-        let at = code.len();
-        let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
-        if !compiled.buffer.relocs().is_empty() {
-            return Err(refused("it needs functions of the host"));
+    let Regions { functions, regions } = Regions::new(code, functions, &exits, taken, cost);
+    for region in regions {
+        let mut graph = cfg::shared(Scope { code, functions: &functions, taken, cost }, &region);
+        match compiler.add(code, &mut graph) {
+            Ok(layout) => layouts.add_region(layout, &graph),
+            Err(reason) => layouts.untranslated.push(Untranslated { address: region.extent.start, reason }),
         }
-        let bytes = compiled.code_buffer();
-        let fits = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
-        let (start, len) = (fits(at)?, fits(bytes.len())?);
-        sites.push(start, len, spans(compiled)).ok_or_else(|| refused("it has no fault return"))?;
-        code.extend_from_slice(bytes);
-        self.said.extend(compiled.vcode.as_deref());
-        Ok(at)
+    }
+    layouts.points.sort_unstable_by_key(|point| point.pc);
+    // A handler that is interpreted as a whole is not translated.
+    let is_lost = |entry: &u32| layouts.points.binary_search_by_key(entry, |point| point.pc).is_err();
+    match refused.into_iter().find(|error| matches!(error, TranslateError::Code { entry, .. } if is_lost(entry))) {
+        Some(error) => Err(error),
+        None => Ok(layouts),
     }
 }
 
-/// Which locations parts of a function have: start, end, location.
-fn spans(compiled: &CompiledCode) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-    compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()))
+impl Layouts {
+    fn add_region(&mut self, layout: EntryLayout, graph: &cfg::Cfg) {
+        // A region has fewer points than a u32 has numbers.
+        let region = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
+        let points =
+            (1..).zip(graph.points()).map(|(resume, &id)| Point { pc: graph.blocks[id].start, region, resume });
+        self.points.extend(points);
+        self.regions.push(layout);
+    }
+}
+
+/// What accesses cost with these options: checks are blocks of their own.
+fn cost_of(options: Options) -> Cost {
+    let access = match options.checks {
+        _ if options.any_device => 8,
+        Checks::Exact => 4,
+        Checks::Page => 1,
+    };
+    Cost { access }
 }
 
 /// Why instructions cannot be named by their addresses and the bit below: some in the last page stand for parts of
 /// functions. Never the case of images, whose code lies in program memory.
-fn cannot_be_located(code: &Code, entry: u32) -> Option<&'static str> {
+fn unnameable(code: &Code, entry: u32) -> Option<&'static str> {
     let last = |segment: &CodeSegment| u64::from(segment.base) + segment.bytes.len() as u64 > u64::from(LAST_PAGE);
     if entry & 1 != 0 {
         Some("the address is odd")
@@ -381,34 +259,6 @@ fn cannot_be_located(code: &Code, entry: u32) -> Option<&'static str> {
         None
     }
 }
-
-fn refused(reason: impl ToString) -> TranslateError {
-    TranslateError::Host(reason.to_string())
-}
-
-fn flags() -> Result<settings::Flags, TranslateError> {
-    let mut builder = settings::builder();
-    let set = [
-        ("opt_level", "speed"),
-        ("enable_verifier", "false"),
-        // Frames of large functions are larger than the guard page of the thread's stack.
-        ("enable_probestack", "true"),
-        ("probestack_strategy", "inline"),
-        ("unwind_info", "false"),
-    ];
-    for (name, value) in set {
-        builder.set(name, value).map_err(|error| refused(format!("{name}: {error}")))?;
-    }
-    Ok(settings::Flags::new(builder))
-}
-
-/// This machine.
-fn host() -> Result<&'static dyn TargetIsa, TranslateError> {
-    static HOST: OnceLock<Result<OwnedTargetIsa, TranslateError>> = OnceLock::new();
-    let isa = || cranelift_native::builder().map_err(refused)?.finish(flags()?).map_err(refused);
-    HOST.get_or_init(isa).as_ref().map(|isa| &**isa).map_err(Clone::clone)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -416,7 +266,6 @@ mod tests {
     use super::{Options, Source, TranslateError, Translation};
     use crate::code::Code;
     use crate::jit::code_memory::lookup;
-    use crate::view::Checks;
 
     #[test]
     fn instructions_that_their_addresses_cannot_name_are_refused() {
@@ -441,20 +290,6 @@ mod tests {
         }
     }
 
-    /// What it does mostly cannot fault, and has nothing to be gone on with.
-    #[test]
-    fn a_handler_that_waits_in_the_other_part_alone_is_in_two() {
-        // beqz a0, .+8; j .+8; ret
-        // lui a2, 0x1000; c.lw a3, 0(a2); c.beqz a3, .-2; ret
-        let words: [u16; 12] = [0x0463, 0x0005, 0x006f, 0x0080, 0x8067, 0, 0x0637, 0x0100, 0x4214, 0xdefd, 0x8082, 0];
-        let (base, taken) = (0x1d00_0000, BTreeSet::new());
-        let code = Code::at(base, &words.map(u16::to_le_bytes).concat()).with_functions([base, base + 12].into_iter());
-        let source = Source { code: &code, entries: &[base], taken: &taken };
-        let translation = Translation::new(source, Options { checks: Checks::Page, ..Options::default() });
-        let translation = translation.expect("it is fine");
-        assert!(translation.entry(base).is_some_and(|entry| !entry.aside().is_null()));
-    }
-
     #[test]
     fn the_clock_can_tell_loops_that_wait() {
         // c.lw a1, 0(a0); c.beqz a1, .-2; c.addi a0, -1; c.bnez a0, .-2; ret
@@ -463,7 +298,7 @@ mod tests {
         let code = Code::at(base, &words.map(u16::to_le_bytes).concat());
         let source = Source { code: &code, entries: &[base], taken: &taken };
         let translation = Translation::new(source, Options::default()).expect("it is fine");
-        let address = |offset| translation._memory.address(offset).addr();
+        let address = |offset| translation._memory.function(offset) as usize;
         let sites = (0..translation.size().bytes).filter_map(|offset| lookup(address(offset)));
         let found: BTreeSet<_> = sites.filter(|site| site.body).map(|site| (site.pc - base, site.waits)).collect();
         assert!(found.contains(&(0, true)) && found.contains(&(6, false)), "{found:?}");

@@ -53,9 +53,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 fn take(mut context: Context, host: usize) -> Option<()> {
     let running = Running::here()?;
     // Prologues and epilogues do not access guest memory, so a fault there is in a body.
-    let (site, layout) = (running.site(context.pc())?, running.layout()?);
+    let (location, layout) = (running.location(context.pc())?, running.layout()?);
     let address = layout.guest_address(host)?;
-    let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
+    let access = if location.atomic || context.is_write() { Access::Write } else { Access::Read };
     let cause = match layout.resolve_fault(address, access) {
         FaultOutcome::Retry => return Some(()),
         FaultOutcome::Fault(cause) => cause,
@@ -64,8 +64,8 @@ fn take(mut context: Context, host: usize) -> Option<()> {
             Cause::DeviceAccess
         }
     };
-    running.set_fault(cause, site, address);
-    context.set_pc(site.fault_return);
+    running.set_fault(cause, location, address);
+    context.set_pc(location.fault_return);
     Some(())
 }
 

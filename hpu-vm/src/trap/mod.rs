@@ -2,9 +2,9 @@
 //!
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
 //! checks a thread's task from time to time. Both find the task by a thread-local pointer that is set while translated
-//! code may run. They leave the task through the epilogue that the program counter's [`Site`](crate::jit::Site) names.
-//! The watchdog does nothing at a program counter outside of translated bodies; only bodies access memory that may
-//! fault.
+//! code may run. They leave the task through the epilogue that the program counter's [`Location`](crate::jit::Location)
+//! names. The watchdog does nothing at a program counter outside of translated bodies; only bodies access memory that
+//! may fault.
 //!
 //! Signal handlers neither allocate, lock, nor use buffered I/O. They use only atomics, the mapping's own tables and
 //! system calls.

@@ -19,7 +19,7 @@ use super::monitor::Monitor;
 use super::watch::CHECK_PERIOD;
 use super::watchdog::install;
 use super::{TrapError, TrapGuard, Watchdog};
-use crate::jit::{Left, Site, State};
+use crate::jit::{ExitReason, Location, State};
 use crate::memory::{Access, Region, Space, TaskStart};
 use crate::view::RegionKind;
 
@@ -48,9 +48,9 @@ thread_local! {
     static BODY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-fn lookup(pc: usize) -> Option<Site> {
+fn lookup(pc: usize) -> Option<Location> {
     let (start, atomic) = BODY.get();
-    (start..start + EPILOGUE).contains(&pc).then_some(Site {
+    (start..start + EPILOGUE).contains(&pc).then_some(Location {
         pc: GUEST_PC,
         atomic,
         body: true,
@@ -107,7 +107,7 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
     let mut state = State::new(0);
     let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
     let result = space.with_packet(packet, TaskStart::New, |layout, _| {
-        (state.layout, state.lookup) = (layout, lookup);
+        (state.signals.layout, state.signals.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
         let _guard = unsafe { TrapGuard::new(watchdog.watch(), &raw mut state) };
@@ -120,7 +120,7 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
 
 fn fault(space: &mut Space, body: &Body, address: i64) -> Fault {
     let (result, state) = access(space, body, address, &mut []);
-    assert_eq!((result, state.exit), (u32::MAX, Left::Faulted as u32), "{address:#x}");
+    assert_eq!((result, state.exit), (u32::MAX, ExitReason::Faulted as u32), "{address:#x}");
     assert_eq!(state.device_touched.load(Relaxed) != 0, state.fault().cause == Cause::DeviceAccess);
     state.fault()
 }
@@ -137,7 +137,7 @@ fn accesses_of_mapped_memory_go_through() {
     drop(store);
     let load = Body::new(LOAD, false);
     let (loaded, state) = access(&mut space, &load, i64::from(STACK) + 0xffc, &mut []);
-    assert_eq!((loaded, state.exit), (5, Left::Returned as u32));
+    assert_eq!((loaded, state.exit), (5, ExitReason::Returned as u32));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn the_packet_appears_in_l2_under_the_first_access() {
     let store = Body::new(STORE, false);
     let mut packet = [3, 0, 0, 0, 9];
     let (_, state) = access(&mut space, &store, L2.into(), &mut packet);
-    assert_eq!((state.exit, packet, space.l2_written()), (Left::Returned as u32, [5, 0, 0, 0, 9], true));
+    assert_eq!((state.exit, packet, space.l2_written()), (ExitReason::Returned as u32, [5, 0, 0, 0, 9], true));
     drop(store);
     let load = Body::new(LOAD, false);
     assert_eq!(access(&mut space, &load, L2.into(), &mut [4, 0, 0, 0]).0, 4);
@@ -240,7 +240,7 @@ fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
             let mut packet = [3, 0, 0, 0];
             let (_, state) = access(&mut space, &store, place, &mut packet);
             windows.read(0, &mut in_window).expect("inside");
-            assert_eq!((state.exit, in_window, packet), (Left::Returned as u32, [5, 0, 0, 0], [3, 0, 0, 0]));
+            assert_eq!((state.exit, in_window, packet), (ExitReason::Returned as u32, [5, 0, 0, 0], [3, 0, 0, 0]));
         }
         // Without a packet the window stays closed, and there is nothing behind it.
         let body = Body::new(LOAD, false);
@@ -252,7 +252,7 @@ fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
 fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) -> R {
     let mut space = space();
     let (layout, _) = space.parts();
-    (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1_000_000);
+    (state.signals.layout, state.signals.lookup, state.limits.time) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
     let _guard = unsafe { TrapGuard::new(watchdog.watch(), state) };
     // SAFETY: the guard refers to the state.
@@ -277,7 +277,7 @@ fn a_body_that_does_not_end_is_ended() {
         for _ in 0..3 {
             let mut state = State::new(0);
             assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
-            assert_eq!((state.exit, state.fault()), (Left::Faulted as u32, expected(Cause::Watchdog, 0)));
+            assert_eq!((state.exit, state.fault()), (ExitReason::Faulted as u32, expected(Cause::Watchdog, 0)));
         }
     }
 }
@@ -286,17 +286,17 @@ fn a_body_that_does_not_end_is_ended() {
 fn a_called_function_is_asked_to_end() {
     for watchdog in watchdogs() {
         let mut state = State::new(0);
-        let wanted = &raw const state.wanted;
+        let wanted = &raw const state.request;
         watched(&watchdog, &mut state, || {
             // SAFETY: the state lives until after the call; the flag is atomic.
             while !unsafe { &*wanted }.ends() {
                 std::hint::spin_loop();
             }
         });
-        assert_eq!(state.exit, Left::Returned as u32);
+        assert_eq!(state.exit, ExitReason::Returned as u32);
         // The next task is not ended for the one that was too long.
         watched(&watchdog, &mut state, || ());
-        assert!(!state.wanted.ends());
+        assert!(!state.request.ends());
     }
 }
 

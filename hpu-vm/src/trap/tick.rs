@@ -54,10 +54,10 @@ fn first_check(running: Option<Running>, context: &Context) -> i64 {
 /// Ends the thread's task, or asks for it where it cannot be ended. Returns whether it ended.
 fn end(running: &Running, mut context: Context) -> bool {
     // Outside of a body the stack frame may be incomplete.
-    match running.site(context.pc()).filter(|site| site.body) {
-        Some(site) => {
-            running.set_fault(Cause::Watchdog, site, 0);
-            context.set_pc(site.fault_return);
+    match running.location(context.pc()).filter(|location| location.body) {
+        Some(location) => {
+            running.set_fault(Cause::Watchdog, location, 0);
+            context.set_pc(location.fault_return);
             true
         }
         None => {

@@ -186,7 +186,7 @@ impl Watch {
     /// [`Watch::set_running`]: a tick in between continues the checks by itself.
     #[inline]
     pub(super) fn ensure_checked(&self, state: &State) {
-        if !self.is_checked.load(Relaxed) && state.time_limit != u64::MAX {
+        if !self.is_checked.load(Relaxed) && state.limits.time != u64::MAX {
             self.start_checks();
         }
     }
@@ -202,9 +202,9 @@ impl Watch {
         }
     }
 
-    /// Begins a task of `state`, which may run for its `time_limit`. Then
+    /// Begins a task of `state`, which may run for its `limits.time`. Then
     /// [`Cause::Watchdog`](spin_abi::fault::Cause::Watchdog) ends it in the body of translated code; a function that it
-    /// called is asked by `state.wanted`.
+    /// called is asked by `state.request`.
     ///
     /// # Safety
     /// A live [`TrapGuard`](super::TrapGuard) refers to `state`, whether or not another guard was made since.
@@ -212,12 +212,12 @@ impl Watch {
         // SAFETY: the guard's state is valid.
         unsafe {
             self.begin_task(state);
-            (*state).wanted.clear();
+            (*state).request.clear();
         }
         compiler_fence(SeqCst);
     }
 
-    /// Begins a task as [`Watch::start_task`] does, but leaves the requests to the task before in `state.wanted`: the
+    /// Begins a task as [`Watch::start_task`] does, but leaves the requests to the task before in `state.request`: the
     /// caller handles them.
     ///
     /// # Safety

@@ -146,29 +146,6 @@ fn what_is_read_twice_is_loaded_twice() {
     }
 }
 
-/// Four words in a vector, of a turn and of four at once, and each by itself where they do not lie within a page. No vector is loaded as part
-/// of an addition where that had to be aligned.
-#[test]
-fn words_next_to_each_other_are_added_up_as_vectors() {
-    let program = Assembly::new().imm(Op::Lw, A2, Reg::A0, 0).imm(Op::Lw, A3, Reg::A0, 4).imm(Op::Lw, T0, Reg::A0, 8);
-    let again = program.pc();
-    let words = (0..8).map(|word| 4 * word);
-    let program = words.fold(program, |program, at| program.imm(Op::Lw, A4, A2, at).op(Op::Add, T0, T0, A4));
-    let program = program.imm(Op::Addi, A2, A2, 32).branch(Op::Bne, A2, A3, again);
-    let program = program.store(Op::Sw, T0, Reg::A0, 12).ret();
-    for (triple, vector, words, add) in [("x86_64", "movdqu", "movl", "paddd"), ("aarch64", "ldr q", "ldr w", "add v")]
-    {
-        let text = emitted(&program, Atomics::Shared, triple);
-        let lines = |name: &str| -> Vec<&str> {
-            text.lines().map(str::trim_start).filter(|line| line.starts_with(name) && !line.contains("const")).collect()
-        };
-        let from_memory = |name: &str| lines(name).iter().filter(|line| line.contains(['[', '('])).count();
-        assert_eq!(from_memory(vector), 2 + 4 * 2, "{triple}:\n{text}");
-        assert!(from_memory(words) >= 8 + 3, "{triple}:\n{text}");
-        assert!(lines(add).len() >= 2 && from_memory(add) == 0, "{triple}:\n{text}");
-    }
-}
-
 /// Where the address is no constant, the locked form stays for L2.
 #[test]
 fn home_atomics_in_l1_are_plain() {

@@ -8,6 +8,7 @@ use spin_abi::map::RETURN_ADDRESS;
 use crate::device::Recorder;
 use crate::engine::{Engine, HART_ID, Outcome};
 use crate::program::Program;
+use crate::regions::divided;
 use crate::space::map;
 
 thread_local! {
@@ -101,7 +102,8 @@ impl Engine for Jit {
         // Handlers are, programs for Linux are not.
         let described = start.argument != 0;
         let options = Options { checks: program.checks, described, ..self.options };
-        let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
+        let code = divided(program.image.code().clone(), program.seed);
+        let source = Source { code: &code, entries: &[start.entry], taken: &taken };
         let translation = match Translation::new(source, options) {
             Ok(translation) => Some(translation),
             // It is interpreted.
@@ -112,7 +114,7 @@ impl Engine for Jit {
         let (space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
         let (mut slot, mut recorder) = (Slot::new(HART_ID, space), Recorder::default());
         let task = Task {
-            code: program.image.code(),
+            code: &code,
             translation: translation.as_ref(),
             entry: start.entry,
             sp: start.sp,

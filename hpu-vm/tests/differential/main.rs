@@ -8,6 +8,8 @@ mod support;
 
 #[path = "../qemu/random.rs"]
 mod random;
+#[path = "../support/regions.rs"]
+mod regions;
 
 mod assembler;
 mod compare;

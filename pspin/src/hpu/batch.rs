@@ -1,7 +1,7 @@
 //! A batch of tasks with one handler on one HPU. Their common state is set up once.
 
 use hpu_vm::Exit;
-use hpu_vm::jit::Bound;
+use hpu_vm::jit::BoundSlot;
 
 use super::command::CommandUnit;
 use super::driver::Driver;
@@ -10,7 +10,7 @@ use super::windows::Windows;
 
 /// An HPU that is bound to one handler and runs tasks of it.
 pub struct HpuRun<'r, 'b, 'd, C> {
-    pub(super) bound: &'r mut Bound<'b, Driver<'d, C>>,
+    pub(super) bound: &'r mut BoundSlot<'b, Driver<'d, C>>,
     pub(super) windows: &'r mut Windows,
     pub(super) spec: &'r TaskSpec<'r>,
     pub(super) parked: &'r mut bool,
@@ -32,7 +32,7 @@ impl<C: CommandUnit> HpuRun<'_, '_, '_, C> {
     pub fn run_task(&mut self, identity: TaskIdentity, packet: &mut [u8]) -> bool {
         self.windows.isolate(self.bound, self.spec, identity);
         let changed = self.windows.fit(self.bound, self.spec, identity, packet);
-        self.bound.returns(&self.windows.block, changed, Some(packet))
+        self.bound.run_task(&self.windows.block, changed, Some(packet))
     }
 
     /// Whether a handler that returned has issued no command and printed nothing.
@@ -68,11 +68,11 @@ impl<C: CommandUnit> HpuRun<'_, '_, '_, C> {
         self.bound.exit()
     }
 
-    /// Bytes of a packet that its task is likely to read: see [`Bound::looked_at`].
+    /// Bytes of a packet that its task is likely to read: see [`BoundSlot::likely_accessed`].
     #[must_use]
     #[inline]
     pub fn looked_at(&self) -> usize {
-        self.bound.looked_at(self.spec.l1_bytes)
+        self.bound.likely_accessed(self.spec.l1_bytes)
     }
 
     /// The command unit, between two tasks.

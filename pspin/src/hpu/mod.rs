@@ -26,7 +26,7 @@ pub mod shadow;
 mod task;
 mod windows;
 
-use hpu_vm::jit::{Bound, Executor};
+use hpu_vm::jit::{BoundSlot, Executor};
 use hpu_vm::memory::SpaceError;
 use hpu_vm::{Checks, Exit};
 use spin_abi::command::Status;
@@ -178,7 +178,7 @@ impl Hpu {
         let mut driver = Driver::new(&mut self.driver, commands, [spec.handler.address, spec.handler.size], print);
         let HpuMemory { slot, windows } = &mut self.memory;
         let task = windows.task(&spec, true);
-        let mut begin = |bound: &mut Bound<'_, Driver<'_, C>>, packet: &[u8]| {
+        let mut begin = |bound: &mut BoundSlot<'_, Driver<'_, C>>, packet: &[u8]| {
             windows.begin_driven(bound, &spec, spec.identity, packet);
         };
         let (exit, difference) = match &mut self.shadow {

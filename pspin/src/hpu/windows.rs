@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hpu_vm::jit::{Bound, Executor, Slot, Task, TaskBlock};
+use hpu_vm::jit::{BoundSlot, Executor, Slot, Task, TaskDescriptor};
 use hpu_vm::memory::{PacketWindows, Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, RegionKind};
 use spin_abi::control::{Isolation, Placement};
@@ -25,7 +25,7 @@ pub struct HpuMemory {
 #[derive(Debug)]
 pub(super) struct Windows {
     /// Description of the next task.
-    pub(super) block: TaskBlock,
+    pub(super) block: TaskDescriptor,
     /// Memory of the context. The windows of this HPU begin at `offset`.
     memory: Arc<Region>,
     offset: usize,
@@ -105,9 +105,9 @@ impl HpuMemory {
 }
 
 /// Description of an HPU's tasks, with the parts that are equal for all of them.
-fn task_block(machine: &Machine, own: HpuId, memory: &impl TaskMemory, stack_end: u32) -> TaskBlock {
+fn task_block(machine: &Machine, own: HpuId, memory: &impl TaskMemory, stack_end: u32) -> TaskDescriptor {
     let HpuId { cluster, hpu } = own;
-    let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
+    let mut block = TaskDescriptor::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
     let (handler_base, handler_len) = memory.handler();
     block.set(regs::HANDLER_MEM_ADDR, handler_base);
     block.set(regs::HANDLER_MEM_SIZE, handler_len);
@@ -133,7 +133,7 @@ impl Windows {
     #[inline(always)]
     pub(super) fn begin_driven<C: CommandUnit>(
         &mut self,
-        bound: &mut Bound<'_, Driver<'_, C>>,
+        bound: &mut BoundSlot<'_, Driver<'_, C>>,
         spec: &TaskSpec<'_>,
         identity: TaskIdentity,
         packet: &[u8],
@@ -146,7 +146,7 @@ impl Windows {
     #[inline(always)]
     fn begin<D: Device>(
         &mut self,
-        bound: &mut Bound<'_, D>,
+        bound: &mut BoundSlot<'_, D>,
         spec: &TaskSpec<'_>,
         identity: TaskIdentity,
         packet: &[u8],
@@ -159,7 +159,7 @@ impl Windows {
     #[inline(always)]
     pub(super) fn fit<D: Device>(
         &mut self,
-        bound: &mut Bound<'_, D>,
+        bound: &mut BoundSlot<'_, D>,
         spec: &TaskSpec<'_>,
         identity: TaskIdentity,
         packet: &[u8],
@@ -175,7 +175,7 @@ impl Windows {
     #[inline(always)]
     pub(super) fn isolate<C: CommandUnit>(
         &mut self,
-        bound: &mut Bound<'_, Driver<'_, C>>,
+        bound: &mut BoundSlot<'_, Driver<'_, C>>,
         spec: &TaskSpec<'_>,
         identity: TaskIdentity,
     ) {
@@ -186,17 +186,17 @@ impl Windows {
 
     /// Clears everything that tasks of other messages may have left.
     #[inline(never)]
-    fn clean<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
+    fn clean<C: CommandUnit>(&mut self, bound: &mut BoundSlot<'_, Driver<'_, C>>, message: u64) {
         self.message = message;
         let cleared = self.memory.clear(self.offset, (WINDOWS * PAGE) as usize);
         debug_assert!(cleared.is_some(), "the windows are in the context's memory");
-        bound.tell_of_copies();
+        bound.report_copies();
         bound.device().clear();
     }
 
     /// Changes the length of the packet window.
     #[inline(never)]
-    fn resize<D: Device>(&mut self, bound: &mut Bound<'_, D>, len: usize) {
+    fn resize<D: Device>(&mut self, bound: &mut BoundSlot<'_, D>, len: usize) {
         let size = saturate(len as u64);
         let sized = bound.set_packet_len(size);
         debug_assert!(sized.is_ok(), "the packet was cut to its window");

@@ -1,4 +1,4 @@
-//! Where guest registers are while translated code runs.
+//! Guest registers while translated code runs: variables, of which Cranelift makes SSA values.
 
 use std::mem::offset_of;
 
@@ -6,12 +6,10 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
-use super::command::Stored;
-use super::in_place::Found;
-use super::{TRUSTED, offset};
+use super::access::{TRUSTED, offset};
 use crate::inst::Reg;
-use crate::jit::accesses::Place;
-use crate::jit::facts::Regs;
+use crate::jit::cfg::Cfg;
+use crate::jit::regs::{Regs, writes};
 use crate::jit::state::State;
 
 /// Offset of a register in the state.
@@ -19,75 +17,43 @@ pub(super) const fn place(reg: Reg) -> usize {
     offset_of!(State, hart.x) + 4 * reg.index()
 }
 
-/// A register's value within a block, as 32 bits, extended with zeroes to 64, or both.
+/// A register's value within a block: as 32 bits, zero-extended to 64, or both.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cached {
     narrow: Option<Value>,
     wide: Option<Value>,
-    /// The variable has another.
+    /// The variable has another value.
     dirty: bool,
-}
-
-/// An index into a table: it is at most `most`, and bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Indexed {
-    /// What it is added to, as 32 bits and extended with zeroes.
-    pub(super) base: (Value, Value),
-    /// It, in 64 bits.
-    pub(super) index: Value,
-    pub(super) most: u32,
-    /// It is a multiple of 4.
-    pub(super) words: bool,
-}
-
-/// A [total](crate::jit::totals).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Total {
-    /// What it was when the block began.
-    pub(super) before: Value,
-    /// What was added since.
-    pub(super) more: Option<Value>,
 }
 
 /// The registers.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
-    /// What they hold between blocks, extended with zeroes: what the host computes of 32 bits is that already, and an address
-    /// must be. `None`: they live in the state.
-    variables: Option<[Variable; 32]>,
-    /// Within a block.
+    /// Values between blocks, zero-extended: 32-bit results of the host are, and addresses must be.
+    variables: [Variable; 32],
+    /// Values within a block.
     cached: [Cached; 32],
-    /// Host addresses of bytes at known distances from roots, within a block.
-    hosts: Vec<(Place, Value)>,
-    /// Where bytes of the packet are, as long as it stays there, within a block.
-    pub(super) found: Vec<Found>,
-    /// Registers that hold sums with an index, within a block.
-    indexed: Vec<(Reg, Indexed)>,
-    /// Those that hold another value, in 64 bits, shifted left by so much.
-    shifted: Vec<(Reg, Value, u32)>,
-    /// Registers that hold totals, within a block.
-    totals: Vec<(Reg, Total)>,
-    /// What the command registers hold.
-    stored: Stored,
-    /// Writes go to the state too.
+    /// Registers whose values the hart may not have. In a shared region it has those that the region does not write.
+    written: Regs,
+    /// Writes go to the state, too.
     through: bool,
 }
 
 impl Registers {
-    /// Registers in variables or `in_memory`; with `observe` the state always has their values.
-    pub(super) fn new(builder: &mut FunctionBuilder<'_>, in_memory: bool, observe: bool) -> Self {
-        let variables = (!in_memory).then(|| [(); 32].map(|()| builder.declare_var(I64)));
+    /// Declares the registers; with `observe` the state always has their values.
+    pub(super) fn new(builder: &mut FunctionBuilder<'_>, cfg: &Cfg, observe: bool) -> Self {
+        let written = cfg.hot_instructions().fold(Regs(0), |written, inst| written.with(writes(inst)));
         Self {
-            variables,
+            variables: [(); 32].map(|()| builder.declare_var(I64)),
             cached: [Cached::default(); 32],
-            hosts: Vec::new(),
-            found: Vec::new(),
-            indexed: Vec::new(),
-            shifted: Vec::new(),
-            totals: Vec::new(),
-            stored: Stored::default(),
-            through: in_memory || observe,
+            written: if cfg.begins_task() { Regs::ALL } else { written },
+            through: observe,
         }
+    }
+
+    /// Whether the hart may lack a register's value.
+    pub(super) const fn is_written(&self, reg: Reg) -> bool {
+        self.written.has(reg)
     }
 
     /// Whether the state has all values at all times.
@@ -97,48 +63,23 @@ impl Registers {
 
     pub(super) fn begin_block(&mut self) {
         self.cached = [Cached::default(); 32];
-        self.hosts.clear();
-        self.found.clear();
-        self.indexed.clear();
-        self.shifted.clear();
-        self.totals.clear();
-        self.stored = Stored::default();
-    }
-
-    /// What was stored to the command registers since the block began.
-    pub(super) const fn stored(&mut self) -> &mut Stored {
-        &mut self.stored
-    }
-
-    /// A host address of the same root, and how far it is from there to `place`.
-    pub(super) fn host_near(&self, place: Place) -> Option<(Value, i32)> {
-        let (known, host) = self.hosts.iter().find(|(known, _)| known.root == place.root)?;
-        Some((*host, place.distance.wrapping_sub(known.distance).cast_signed()))
-    }
-
-    /// Remembers the host address of `place`; the first of a root stays.
-    pub(super) fn add_host(&mut self, place: Place, host: Value) {
-        if self.host_near(place).is_none() {
-            self.hosts.push((place, host));
-        }
     }
 
     /// The value of a register.
-    pub(super) fn get(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) -> Value {
+    pub(super) fn get(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg) -> Value {
         if let Some(value) = self.cached[reg.index()].narrow {
             return value;
         }
-        let wide = self.get_wide(builder, state, reg);
+        let wide = self.get_wide(builder, reg);
         *self.cached[reg.index()].narrow.insert(builder.ins().ireduce(I32, wide))
     }
 
-    /// The same, extended with zeroes.
-    pub(super) fn get_wide(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) -> Value {
+    /// The value of a register, zero-extended.
+    pub(super) fn get_wide(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg) -> Value {
         let cached = &mut self.cached[reg.index()];
-        *cached.wide.get_or_insert_with(|| match (cached.narrow, &self.variables) {
-            (Some(value), _) => builder.ins().uextend(I64, value),
-            (None, Some(variables)) => builder.use_var(variables[reg.index()]),
-            (None, None) => builder.ins().uload32(TRUSTED, state, offset(place(reg))),
+        *cached.wide.get_or_insert_with(|| match cached.narrow {
+            Some(value) => builder.ins().uextend(I64, value),
+            None => builder.use_var(self.variables[reg.index()]),
         })
     }
 
@@ -155,47 +96,9 @@ impl Registers {
 
     fn changed(&mut self, reg: Reg, cached: Cached) {
         self.cached[reg.index()] = cached;
-        self.forget_indexed(reg);
-        self.shifted.retain(|(other, ..)| *other != reg);
-        self.totals.retain(|(other, _)| *other != reg);
     }
 
-    /// Notes that a register, which was just set, holds a sum with an index.
-    pub(super) fn add_indexed(&mut self, reg: Reg, indexed: Indexed) {
-        self.indexed.push((reg, indexed));
-    }
-
-    /// The sum with an index that a register holds.
-    pub(super) fn indexed(&self, reg: Reg) -> Option<Indexed> {
-        self.indexed.iter().find(|(other, _)| *other == reg).map(|(_, indexed)| *indexed)
-    }
-
-    /// Forgets that a register holds such a sum.
-    pub(super) fn forget_indexed(&mut self, reg: Reg) {
-        self.indexed.retain(|(other, _)| *other != reg);
-    }
-
-    /// Notes that a register, which was just set, holds `value` shifted left, and no bit of that is lost.
-    pub(super) fn add_shifted(&mut self, reg: Reg, value: Value, by: u32) {
-        self.shifted.push((reg, value, by));
-    }
-
-    /// What a register holds, shifted left by so much.
-    pub(super) fn shifted(&self, reg: Reg) -> Option<(Value, u32)> {
-        self.shifted.iter().find(|(other, ..)| *other == reg).map(|(_, value, by)| (*value, *by))
-    }
-
-    /// Notes that a register, which was just set or the block begins with, holds a total.
-    pub(super) fn add_total(&mut self, reg: Reg, total: Total) {
-        self.totals.push((reg, total));
-    }
-
-    /// The total that a register holds.
-    pub(super) fn total(&self, reg: Reg) -> Option<Total> {
-        self.totals.iter().find(|(other, _)| *other == reg).map(|(_, total)| *total)
-    }
-
-    /// Sets a register to a value extended with zeroes.
+    /// Sets a register to a zero-extended value.
     pub(super) fn set_wide(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg, value: Value) {
         if reg == Reg::ZERO {
             return;
@@ -206,10 +109,10 @@ impl Registers {
         self.changed(reg, Cached { narrow: None, wide: Some(value), dirty: true });
     }
 
-    /// Has a register's value at hand, so that code in another block may [save](Self::save) it.
-    pub(super) fn find(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
+    /// Computes a register's value here, so that code in another block can [save](Self::save) it.
+    pub(super) fn find(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg) {
         if self.cached[reg.index()].narrow.is_none() {
-            self.get_wide(builder, state, reg);
+            self.get_wide(builder, reg);
         }
     }
 
@@ -219,7 +122,7 @@ impl Registers {
         match self.cached[reg.index()].narrow {
             Some(value) => builder.ins().store(TRUSTED, value, state, at),
             None => {
-                let value = self.get_wide(builder, state, reg);
+                let value = self.get_wide(builder, reg);
                 builder.ins().istore32(TRUSTED, value, state, at)
             }
         };
@@ -227,46 +130,38 @@ impl Registers {
 
     /// Sets a register to what the state has.
     pub(super) fn reload(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
-        if self.variables.is_none() {
-            // It will be loaded where it is read.
-            return self.forget(reg);
-        }
         let value = builder.ins().uload32(TRUSTED, state, offset(place(reg)));
         self.changed(reg, Cached { narrow: None, wide: Some(value), dirty: true });
     }
 
-    /// Has a register's value looked up anew.
+    /// Forgets the value of a register within the block.
     pub(super) fn forget(&mut self, reg: Reg) {
         self.changed(reg, Cached::default());
     }
 
-    /// Gives those of `live` that were set since the block began to the blocks that follow.
-    pub(super) fn publish(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, live: Regs) {
+    /// Makes those values of `live` that were set in this block available in other blocks.
+    pub(super) fn publish(&mut self, builder: &mut FunctionBuilder<'_>, live: Regs) {
         for reg in live.iter() {
-            if self.variables.is_some() && std::mem::take(&mut self.cached[reg.index()].dirty) {
-                let value = self.get_wide(builder, state, reg);
+            if std::mem::take(&mut self.cached[reg.index()].dirty) {
+                let value = self.get_wide(builder, reg);
                 self.define(builder, reg, value);
             }
         }
     }
 
-    /// What a register holds in the blocks that follow, extended with zeroes, where the state need not know.
+    /// Defines a register's value for other blocks, zero-extended; the state is not updated.
     pub(super) fn define(&self, builder: &mut FunctionBuilder<'_>, reg: Reg, value: Value) {
-        if let Some(variables) = &self.variables {
-            builder.def_var(variables[reg.index()], value);
-        }
+        builder.def_var(self.variables[reg.index()], value);
     }
 
-    /// Has a register's value computed here and nowhere else, for the blocks that follow. Cranelift makes sums and the like of
-    /// constants anew in each block that uses them (`opts/remat.isle`), so what they are made of lives as long, and loops repeat
-    /// them; but it does not look through what has two results.
-    pub(super) fn compute(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
-        if self.variables.is_some() {
-            let value = self.get_wide(builder, state, reg);
-            let twice = builder.ins().iconcat(value, value);
-            let (same, _) = builder.ins().isplit(twice);
-            self.define(builder, reg, same);
-            self.cached[reg.index()].dirty = false;
-        }
+    /// Computes a register's value here and not in the blocks that use it. Cranelift recomputes sums with constants in each
+    /// of these (`opts/remat.isle`), so that the operands live as long, and loops repeat the sums. It does not look
+    /// through instructions with two results.
+    pub(super) fn compute(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg) {
+        let value = self.get_wide(builder, reg);
+        let twice = builder.ins().iconcat(value, value);
+        let (same, _) = builder.ins().isplit(twice);
+        self.define(builder, reg, same);
+        self.cached[reg.index()].dirty = false;
     }
 }

@@ -10,12 +10,16 @@ use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use spin_abi::map::{PAGE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
 
-use super::Touched;
+use super::fallback::Touched;
 use super::lanes::vector_of;
 use crate::inst::{Inst, Reg};
-use crate::jit::emit::memory::Host;
-use crate::jit::emit::{Emitter, GUEST};
-use crate::jit::vectors::{VRegs, may_reach_device};
+use crate::jit::dataflow::vector::{VRegs, may_reach_device};
+use crate::jit::emit::access::{GUEST, Host};
+use crate::jit::emit::device::lies_in;
+use crate::jit::emit::emitter::Emitter;
+use crate::jit::emit::memory::{address_wide, beyond_bound, seen_by_others};
+use crate::jit::emit::vector::fallback::{call_interpreter, is_short, unless};
+use crate::jit::emit::vector::lanes::{cast, grouped, set_vector_register, vector_register};
 use crate::vector::{Addressing, Direction, Memory, VLEN_BYTES, VReg, Width};
 
 /// Most bytes of an access.
@@ -34,143 +38,141 @@ struct Access {
     full: Option<u32>,
 }
 
-impl Emitter<'_> {
-    pub(super) fn vector_memory(&mut self, inst: &Inst, memory: &Memory) {
-        let constant = self.known.constant(memory.rs1);
-        let access = self.contiguous(memory).filter(|_| !constant.is_some_and(may_reach_device));
-        let Some(access) = access else { return self.call_interpreter(inst) };
-        if access.bytes == 0 {
-            return;
-        }
-        let group = VRegs::group(memory.vd, access.registers);
-        let none = VRegs::default();
-        let writes = if memory.direction == Direction::Load { group } else { none };
-        let touched = Touched { reads: group, writes };
-        let address = self.get(memory.rs1);
-        let mut slow = Vec::new();
-        slow.extend(access.full.and_then(|full| self.is_short(full)));
-        slow.extend(self.is_exceptional(memory, address, access.bytes));
-        let split = self.is_split(memory, address, access.bytes);
-        let one_by_one = access.bytes / memory.width.bytes() <= MOST_ONE_BY_ONE && slow.is_empty();
-        if !one_by_one {
-            slow.extend(split);
-        }
-        self.unless(&slow, inst, &touched, |emitter| {
-            let host = emitter.vector_host(memory.rs1);
-            match (memory.direction, split.filter(|_| one_by_one)) {
-                (Direction::Load, _) => emitter.load_group(memory.vd, host, access.bytes),
-                (Direction::Store, None) => emitter.store_group(memory.vd, host, access.bytes),
-                (Direction::Store, Some(split)) => emitter.store_split(memory, host, access.bytes, split),
-            }
-            emitter.seen_by_others();
-        });
+pub(super) fn vector_memory(emitter: &mut Emitter<'_>, inst: &Inst, memory: &Memory) {
+    let constant = emitter.known().constant(memory.rs1);
+    let access = contiguous(emitter, memory).filter(|_| !constant.is_some_and(may_reach_device));
+    let Some(access) = access else { return call_interpreter(emitter, inst) };
+    if access.bytes == 0 {
+        return;
     }
-
-    /// Stores a group, if it is `split` by the end of a page one element after the other.
-    fn store_split(&mut self, memory: &Memory, host: Host, bytes: u32, split: Value) {
-        let [aside, whole, joined] = [(); 3].map(|()| self.builder.create_block());
-        self.builder.set_cold_block(aside);
-        self.fork(split, aside, whole);
-        self.builder.switch_to_block(aside);
-        self.store_elements(memory, host, bytes);
-        self.builder.ins().jump(joined, &[]);
-        self.builder.switch_to_block(whole);
-        self.store_group(memory.vd, host, bytes);
-        self.builder.ins().jump(joined, &[]);
-        self.join(joined);
+    let group = VRegs::group(memory.vd, access.registers);
+    let none = VRegs::default();
+    let writes = if memory.direction == Direction::Load { group } else { none };
+    let touched = Touched { reads: group, writes };
+    let address = emitter.get(memory.rs1);
+    let mut slow = Vec::new();
+    slow.extend(access.full.and_then(|full| is_short(emitter, full)));
+    slow.extend(is_exceptional(emitter, memory, address, access.bytes));
+    let split = is_split(emitter, memory, address, access.bytes);
+    let one_by_one = access.bytes / memory.width.bytes() <= MOST_ONE_BY_ONE && slow.is_empty();
+    if !one_by_one {
+        slow.extend(split);
     }
-
-    fn store_elements(&mut self, memory: &Memory, Host(base, at): Host, bytes: u32) {
-        let size = memory.width.bytes();
-        for offset in (0..bytes).step_by(size as usize).map(u32::cast_signed) {
-            let piece = Piece { register: offset.cast_unsigned() / VLEN_BYTES, offset, size };
-            let value = self.vector_register(Self::grouped(memory.vd, piece.register));
-            let value = self.cast(piece.types().1, value);
-            let value = self.builder.ins().extractlane(value, piece.lane());
-            self.builder.ins().store(GUEST, value, base, at + offset);
+    unless(emitter, &slow, inst, &touched, |emitter| {
+        let host = vector_host(emitter, memory.rs1);
+        match (memory.direction, split.filter(|_| one_by_one)) {
+            (Direction::Load, _) => load_group(emitter, memory.vd, host, access.bytes),
+            (Direction::Store, None) => store_group(emitter, memory.vd, host, access.bytes),
+            (Direction::Store, Some(split)) => store_split(emitter, memory, host, access.bytes, split),
         }
+        seen_by_others(emitter);
+    });
+}
+
+/// Stores a group, if it is `split` by the end of a page one element after the other.
+fn store_split(emitter: &mut Emitter<'_>, memory: &Memory, host: Host, bytes: u32, split: Value) {
+    let [aside, whole, joined] = [(); 3].map(|()| emitter.builder.create_block());
+    emitter.builder.set_cold_block(aside);
+    emitter.fork(split, aside, whole);
+    emitter.builder.switch_to_block(aside);
+    store_elements(emitter, memory, host, bytes);
+    emitter.builder.ins().jump(joined, &[]);
+    emitter.builder.switch_to_block(whole);
+    store_group(emitter, memory.vd, host, bytes);
+    emitter.builder.ins().jump(joined, &[]);
+    emitter.join(joined);
+}
+
+fn store_elements(emitter: &mut Emitter<'_>, memory: &Memory, Host(base, at): Host, bytes: u32) {
+    let size = memory.width.bytes();
+    for offset in (0..bytes).step_by(size as usize).map(u32::cast_signed) {
+        let piece = Piece { register: offset.cast_unsigned() / VLEN_BYTES, offset, size };
+        let value = vector_register(emitter, grouped(memory.vd, piece.register));
+        let value = cast(emitter, piece.types().1, value);
+        let value = emitter.builder.ins().extractlane(value, piece.lane());
+        emitter.builder.ins().store(GUEST, value, base, at + offset);
     }
+}
 
-    /// The access of an instruction, if it is one and legal.
-    fn contiguous(&self, memory: &Memory) -> Option<Access> {
-        match memory.addressing {
-            Addressing::Whole => {
-                Some(Access { registers: memory.fields, bytes: memory.fields * VLEN_BYTES, full: None })
-            }
-            Addressing::Unit if !memory.masked && memory.fields == 1 => {
-                let vtype = self.vectors.setting.vtype()?;
-                let group = vtype.group(memory.width).filter(|group| group.fits(memory.vd))?;
-                let most = vtype.vlmax();
-                let count = self.vectors.setting.vl.unwrap_or(most);
-                let bytes = count * memory.width.bytes();
-                Some(Access { registers: group.registers(), bytes, full: Some(most) })
-            }
-            _ => None,
+/// The access of an instruction, if it is one and legal.
+fn contiguous(emitter: &Emitter<'_>, memory: &Memory) -> Option<Access> {
+    match memory.addressing {
+        Addressing::Whole => Some(Access { registers: memory.fields, bytes: memory.fields * VLEN_BYTES, full: None }),
+        Addressing::Unit if !memory.masked && memory.fields == 1 => {
+            let vtype = emitter.vectors.setting.vtype()?;
+            let group = vtype.group(memory.width).filter(|group| group.fits(memory.vd))?;
+            let most = vtype.vlmax();
+            let count = emitter.vectors.setting.vl.unwrap_or(most);
+            let bytes = count * memory.width.bytes();
+            Some(Access { registers: group.registers(), bytes, full: Some(most) })
         }
+        _ => None,
     }
+}
 
-    /// Whether an access of `bytes` at `address` is one that cannot be done at once.
-    fn is_exceptional(&mut self, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
-        let refused = self.exact().then(|| {
-            let low = self.address_wide(memory.rs1, 0);
-            self.beyond_bound(low, bytes)
-        });
-        if !(self.known.may_be_device(memory.rs1) || self.any_device && !self.known.is_stack(memory.rs1)) {
-            return refused;
-        }
-        let driver = self.lies_in(address, PERIPHERALS - MOST, PERIPHERALS_SIZE + MOST);
-        let stdout = self.lies_in(address, STDOUT_BASE - MOST, STDOUT_SIZE + MOST);
-        let device = self.builder.ins().bor(driver, stdout);
-        Some(refused.map_or(device, |refused| self.builder.ins().bor(device, refused)))
+/// Whether an access of `bytes` at `address` is one that cannot be done at once.
+fn is_exceptional(emitter: &mut Emitter<'_>, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
+    let refused = emitter.exact().then(|| {
+        let low = address_wide(emitter, memory.rs1, 0);
+        beyond_bound(emitter, low, bytes)
+    });
+    if !(emitter.known().may_be_device(memory.rs1)
+        || emitter.input.plan.any_device && !emitter.known().is_stack(memory.rs1))
+    {
+        return refused;
     }
+    let driver = lies_in(emitter, address, PERIPHERALS - MOST, PERIPHERALS_SIZE + MOST);
+    let stdout = lies_in(emitter, address, STDOUT_BASE - MOST, STDOUT_SIZE + MOST);
+    let device = emitter.builder.ins().bor(driver, stdout);
+    Some(refused.map_or(device, |refused| emitter.builder.ins().bor(device, refused)))
+}
 
-    /// Whether a store is to two pages, of which one may not be there: where checks are exact that is seen to.
-    fn is_split(&mut self, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
-        if self.exact() || memory.direction == Direction::Load || bytes == 1 {
-            return None;
-        }
-        let within = self.constant(PAGE - 1);
-        let start = self.builder.ins().band(address, within);
-        Some(self.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
+/// Whether a store is to two pages, of which one may not be there: where checks are exact that is seen to.
+fn is_split(emitter: &mut Emitter<'_>, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
+    if emitter.exact() || memory.direction == Direction::Load || bytes == 1 {
+        return None;
     }
+    let within = emitter.constant(PAGE - 1);
+    let start = emitter.builder.ins().band(address, within);
+    Some(emitter.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
+}
 
-    fn vector_host(&mut self, base: Reg) -> Host {
-        let constant = self.known.constant(base).and_then(|address| i32::try_from(address).ok());
-        if let Some(address) = constant.filter(|at| *at < i32::MAX / 2) {
-            return Host(self.base, address);
-        }
-        let address = self.address_wide(base, 0);
-        Host(self.builder.ins().iadd(self.base, address), 0)
+fn vector_host(emitter: &mut Emitter<'_>, base: Reg) -> Host {
+    let constant = emitter.known().constant(base).and_then(|address| i32::try_from(address).ok());
+    if let Some(address) = constant.filter(|at| *at < i32::MAX / 2) {
+        return Host(emitter.base, address);
     }
+    let address = address_wide(emitter, base, 0);
+    Host(emitter.builder.ins().iadd(emitter.base, address), 0)
+}
 
-    fn load_group(&mut self, vd: VReg, Host(base, at): Host, bytes: u32) {
-        for piece in pieces(bytes) {
-            let (reg, at) = (Self::grouped(vd, piece.register), at + piece.offset);
-            let value = if piece.size == VLEN_BYTES {
-                self.builder.ins().load(I8X16, GUEST, base, at)
-            } else {
-                let (old, lane) = (self.vector_register(reg), piece.lane());
-                let (scalar, vector) = piece.types();
-                let old = self.cast(vector, old);
-                let value = self.builder.ins().load(scalar, GUEST, base, at);
-                let value = self.builder.ins().insertlane(old, value, lane);
-                self.cast(I8X16, value)
-            };
-            self.set_vector_register(reg, value);
-        }
+fn load_group(emitter: &mut Emitter<'_>, vd: VReg, Host(base, at): Host, bytes: u32) {
+    for piece in pieces(bytes) {
+        let (reg, at) = (grouped(vd, piece.register), at + piece.offset);
+        let value = if piece.size == VLEN_BYTES {
+            emitter.builder.ins().load(I8X16, GUEST, base, at)
+        } else {
+            let (old, lane) = (vector_register(emitter, reg), piece.lane());
+            let (scalar, vector) = piece.types();
+            let old = cast(emitter, vector, old);
+            let value = emitter.builder.ins().load(scalar, GUEST, base, at);
+            let value = emitter.builder.ins().insertlane(old, value, lane);
+            cast(emitter, I8X16, value)
+        };
+        set_vector_register(emitter, reg, value);
     }
+}
 
-    fn store_group(&mut self, vs3: VReg, Host(base, at): Host, bytes: u32) {
-        for piece in pieces(bytes) {
-            let value = self.vector_register(Self::grouped(vs3, piece.register));
-            let value = if piece.size == VLEN_BYTES {
-                value
-            } else {
-                let value = self.cast(piece.types().1, value);
-                self.builder.ins().extractlane(value, piece.lane())
-            };
-            self.builder.ins().store(GUEST, value, base, at + piece.offset);
-        }
+fn store_group(emitter: &mut Emitter<'_>, vs3: VReg, Host(base, at): Host, bytes: u32) {
+    for piece in pieces(bytes) {
+        let value = vector_register(emitter, grouped(vs3, piece.register));
+        let value = if piece.size == VLEN_BYTES {
+            value
+        } else {
+            let value = cast(emitter, piece.types().1, value);
+            emitter.builder.ins().extractlane(value, piece.lane())
+        };
+        emitter.builder.ins().store(GUEST, value, base, at + piece.offset);
     }
 }
 

@@ -1,0 +1,141 @@
+//! Which registers most likely point into the packet in L1: a task finds its address in the task registers, which its arguments point to.
+//!
+//! Most likely, since memory is not followed: whoever relies on it for more than speed has to look.
+
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::{PACKET_ADDR, TASK_FIRST};
+
+use crate::inst::{Inst, Op, Reg};
+use crate::jit::regs::Regs;
+
+/// From the first task register to that which has the packet's address.
+const PACKET_FIELD: i32 = (PACKET_ADDR - TASK_FIRST) as i32;
+
+/// What registers point to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pointers {
+    /// A task's arguments.
+    arguments: Regs,
+    /// The task registers.
+    task: Regs,
+    /// The packet in L1.
+    packet: Regs,
+}
+
+impl Pointers {
+    /// When a task begins.
+    pub(crate) fn at_task_start() -> Self {
+        Self { arguments: Regs(0).with(Reg::A0), ..Self::default() }
+    }
+
+    /// Whether a register points into the packet.
+    pub(crate) const fn point_to_packet(self, reg: Reg) -> bool {
+        self.packet.has(reg)
+    }
+
+    /// Nothing is known of a register any more.
+    pub(crate) fn forget(&mut self, reg: Reg) {
+        for set in [&mut self.arguments, &mut self.task, &mut self.packet] {
+            *set = set.without(reg);
+        }
+    }
+
+    /// Those of what an instruction writes to `rd`, if it accesses `address` in case that is known.
+    pub(crate) fn transfer(&mut self, rd: Reg, inst: &Inst, address: Option<u32>) {
+        let Self { arguments, task, packet } = *self;
+        let is_copy = inst.op == Op::Addi && inst.imm == 0;
+        let loads = |from: Regs, at: i32| inst.op == Op::Lw && from.has(inst.rs1) && inst.imm == at;
+        let in_driver_page = inst.op == Op::Lw && address == Some(DRIVER_BASE + PACKET_ADDR);
+        let to_packet = match inst.op {
+            Op::Addi => packet.has(inst.rs1),
+            Op::Add => packet.has(inst.rs1) || packet.has(inst.rs2),
+            Op::Sub => packet.has(inst.rs1) && !packet.has(inst.rs2),
+            Op::Sh1add | Op::Sh2add | Op::Sh3add => packet.has(inst.rs2),
+            _ => in_driver_page || loads(task, PACKET_FIELD),
+        };
+        self.forget(rd);
+        let add = |set: &mut Regs, has: bool| *set = if has { set.with(rd) } else { *set };
+        add(&mut self.arguments, is_copy && arguments.has(inst.rs1));
+        add(&mut self.task, (is_copy && task.has(inst.rs1)) || loads(arguments, 0));
+        add(&mut self.packet, to_packet);
+    }
+
+    /// What is the same on both ways.
+    pub(crate) const fn join(&self, other: &Self) -> Self {
+        Self {
+            arguments: Regs(self.arguments.0 & other.arguments.0),
+            task: Regs(self.task.0 & other.task.0),
+            packet: Regs(self.packet.0 & other.packet.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PACKET_FIELD, Pointers};
+    use crate::inst::{Inst, Op, Reg};
+    use spin_abi::map::DRIVER_BASE;
+    use spin_abi::regs::PACKET_ADDR;
+
+    const ARGUMENTS: Reg = Reg::A0;
+    const TASK: Reg = Reg::new(12);
+    const PACKET: Reg = Reg::new(13);
+    const OTHER: Reg = Reg::new(14);
+    const RESULT: Reg = Reg::new(15);
+
+    /// After instructions that know no address.
+    fn after(program: &[Inst]) -> Pointers {
+        let step = |mut pointers: Pointers, inst: &Inst| {
+            pointers.transfer(inst.rd, inst, None);
+            pointers
+        };
+        program.iter().fold(Pointers::at_task_start(), step)
+    }
+
+    fn begin() -> [Inst; 2] {
+        let load = |rd, rs1, imm| Inst::new(Op::Lw).rd(rd).rs1(rs1).imm(imm);
+        [load(TASK, ARGUMENTS, 0), load(PACKET, TASK, PACKET_FIELD)]
+    }
+
+    #[test]
+    fn what_is_near_the_packet_points_to_it() {
+        let result = |inst: Inst| after(&[&begin()[..], &[inst.rd(RESULT)]].concat()).point_to_packet(RESULT);
+        let op = |op, rs1, rs2| Inst::new(op).rs1(rs1).rs2(rs2);
+        for inst in [
+            op(Op::Addi, PACKET, Reg::ZERO).imm(14),
+            op(Op::Add, PACKET, OTHER),
+            op(Op::Add, OTHER, PACKET),
+            op(Op::Sub, PACKET, OTHER),
+            op(Op::Sh2add, OTHER, PACKET),
+            op(Op::Lw, TASK, Reg::ZERO).imm(PACKET_FIELD),
+        ] {
+            assert!(result(inst), "{inst:?}");
+        }
+        for inst in [
+            op(Op::Addi, OTHER, Reg::ZERO),
+            op(Op::Sub, PACKET, PACKET),
+            op(Op::Sub, OTHER, PACKET),
+            op(Op::Sh2add, PACKET, OTHER),
+            op(Op::Lw, PACKET, Reg::ZERO),
+            op(Op::Lw, TASK, Reg::ZERO).imm(PACKET_FIELD + 4),
+            op(Op::Lhu, TASK, Reg::ZERO).imm(PACKET_FIELD),
+            op(Op::Xor, PACKET, OTHER),
+        ] {
+            assert!(!result(inst), "{inst:?}");
+        }
+    }
+
+    #[test]
+    fn pointers_are_copied_found_in_the_driver_page_and_forgotten() {
+        let copy = |rd, rs1| Inst::new(Op::Addi).rd(rd).rs1(rs1);
+        let [task, packet] = begin();
+        let copied = [copy(OTHER, ARGUMENTS), task.rs1(OTHER), copy(RESULT, TASK), packet.rs1(RESULT)];
+        assert!(after(&copied).point_to_packet(PACKET));
+        assert!(!after(&[task, copy(TASK, OTHER), packet]).point_to_packet(PACKET));
+        let mut pointers = after(&begin());
+        pointers.forget(PACKET);
+        assert!(!pointers.point_to_packet(PACKET));
+        pointers.transfer(OTHER, &Inst::new(Op::Lw), Some(DRIVER_BASE + PACKET_ADDR));
+        assert!(pointers.point_to_packet(OTHER) && !pointers.join(&after(&begin())).point_to_packet(OTHER));
+    }
+}

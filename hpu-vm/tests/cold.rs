@@ -1,0 +1,44 @@
+//! Handlers with code that is rarely executed are translated whenever they would be without.
+
+#[path = "support/assembly.rs"]
+mod assembly;
+#[path = "support/guest.rs"]
+mod guest;
+
+use std::collections::BTreeSet;
+
+use assembly::{Assembly, S0};
+use guest::{CODE, OWN};
+use hpu_vm::jit::{Options, Source, TranslateError, Translation};
+use hpu_vm::{Code, Op, Reg};
+
+fn translates(code: &Code, options: Options) -> Result<(), TranslateError> {
+    Translation::new(Source { code, entries: &[CODE], taken: &BTreeSet::new() }, options).map(|_| ())
+}
+
+/// Each function leaves all registers to the next.
+#[test]
+fn cold_code_of_many_functions() {
+    const FUNCTIONS: u32 = 700;
+    const COMPUTES: u32 = 25;
+    let mut program = Assembly::new().li(S0, OWN.data);
+    for number in 9..32 {
+        program = program.imm(Op::Lw, Reg::new(number), S0, 4 * number.cast_signed());
+    }
+    let first = program.pc() + 12;
+    let at = |function: u32| first + 4 * (COMPUTES + 1) * function;
+    let over = program.pc() + 8;
+    program = program.branch(Op::Beq, Reg::new(9), Reg::new(10), over).jal(Reg::ZERO, at(0)).ret();
+    for function in 0..FUNCTIONS {
+        for number in 0..COMPUTES {
+            let [to, from] = [function * 5 + number, function * 3 + number * 7].map(|reg| Reg::new(9 + reg % 23));
+            program = program.op(if number % 2 == 0 { Op::Mul } else { Op::Xor }, to, to, from);
+        }
+        program = program.jal(Reg::ZERO, at((function + 1) % FUNCTIONS));
+    }
+    let cold = std::iter::once(at(0)..at(FUNCTIONS));
+    let split = program.code().with_functions((0..FUNCTIONS).map(at).chain([CODE])).with_cold(cold);
+    let options = Options { counting: true, ..Options::default() };
+    assert_eq!(translates(&program.code(), options), Ok(()));
+    assert_eq!(translates(&split, options), Ok(()));
+}
