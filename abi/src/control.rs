@@ -723,17 +723,24 @@ pub struct FaultInfo {
     /// Source line of the pc, if the image was built with `-g`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<SourceLine>,
+    /// The handler's own line into which [`FaultInfo::line`] was inlined, if that is a line of an SDK header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inlined_at: Option<SourceLine>,
     /// Further information.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl FaultInfo {
-    /// Symbol and source line, as far as known.
+    /// Symbol and source lines, as far as known: `payload_handler+0x10 (spin_bytes.h:26, inlined at ping.c:12)`.
     #[must_use]
     pub fn place(&self) -> String {
-        let Self { symbol, line, .. } = self;
-        line.as_ref().map_or_else(|| symbol.clone(), |line| format!("{symbol} ({line})"))
+        let Self { symbol, line, inlined_at, .. } = self;
+        match (line, inlined_at) {
+            (Some(line), Some(own)) => format!("{symbol} ({line}, inlined at {own})"),
+            (Some(line), None) => format!("{symbol} ({line})"),
+            (None, _) => symbol.clone(),
+        }
     }
 }
 

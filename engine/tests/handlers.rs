@@ -41,6 +41,7 @@ on_every_engine! {
     sends_of_both_copies_leave_in_order_and_differ
     misbehaving_handlers_are_ended_and_named
     faults_of_an_image_built_with_g_name_the_source_line
+    faults_in_inlined_functions_of_the_sdk_name_the_handlers_own_line
     stores_outside_are_faults_wherever_they_go
     one_context_never_reads_what_another_left
     host_memory_by_dma_and_host_direct
@@ -163,6 +164,22 @@ fn faults_of_an_image_built_with_g_name_the_source_line(kind: Kind) {
         assert!(fault.symbol.starts_with("payload_handler+0x"), "{version}: {fault:?}");
     }
     assert_eq!(fault(&[]).line, None);
+}
+
+fn faults_in_inlined_functions_of_the_sdk_name_the_handlers_own_line(kind: Kind) {
+    let source = spin_handlers::source("inlined_load");
+    let text = std::fs::read_to_string(&source).unwrap();
+    let own = 1 + text.lines().position(|line| line.contains("the own line")).expect("the call");
+    let image = spin_handlers::try_build(&[&source], &["-g"]).unwrap();
+    let mut lab = Lab::new(kind);
+    let (id, _) = lab.try_install(&image, rule("udp dport 1"), ROOT).unwrap();
+    lab.exchange(&[udp(1, b"")]);
+    let fault = lab.faults(id).pop().expect("a fault");
+    assert_eq!(fault.fault.cause, Cause::LoadAccess);
+    let place = fault.place();
+    let expected = format!(", inlined at inlined_load.c:{own})");
+    assert!(place.starts_with("payload_handler+0x") && place.contains(" (spin_bytes.h:"), "{place}");
+    assert!(place.ends_with(&expected), "{place}");
 }
 
 fn stores_outside_are_faults_wherever_they_go(kind: Kind) {

@@ -8,7 +8,7 @@ use spin_abi::fault::Cause;
 use crate::decode::{Decoded, decode, size};
 use crate::inst::{Inst, Op};
 
-/// What the table holds where no instruction can be executed. Its size of 0 is never one of an instruction.
+/// Table entry where no instruction can be executed. No instruction has a size of 0.
 const NOTHING: Decoded = Decoded { inst: Inst::new(Op::Ebreak), size: 0 };
 
 /// A contiguous range of executable bytes.
@@ -68,7 +68,7 @@ impl Code {
         Self { functions: functions.collect(), ..self }
     }
 
-    /// Where functions begin, as far as is known.
+    /// Known start addresses of functions.
     pub(crate) const fn functions(&self) -> &BTreeSet<u32> {
         &self.functions
     }
@@ -105,7 +105,7 @@ impl Code {
         Self::new(vec![CodeSegment { base, bytes: bytes.into() }])
     }
 
-    /// Instructions from `base` on, none of them compressed.
+    /// Makes code of uncompressed instructions from `base` on.
     #[cfg(test)]
     pub(crate) fn of<'i>(base: u32, program: impl IntoIterator<Item = &'i Inst>) -> Self {
         let bytes: Vec<u8> = program.into_iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
@@ -113,7 +113,7 @@ impl Code {
     }
 
     /// Returns the instruction at `pc`, which must be even; `None` where there is no instruction, see
-    /// [`Code::why_not`].
+    /// [`Code::fetch_fault`].
     #[must_use]
     #[inline]
     pub fn fetch(&self, pc: u32) -> Option<&Decoded> {
@@ -123,7 +123,7 @@ impl Code {
 
     /// Returns cause and address of the fault of executing at `pc`, where [`Code::fetch`] found nothing.
     #[must_use]
-    pub fn why_not(&self, pc: u32) -> (Cause, u32) {
+    pub fn fetch_fault(&self, pc: u32) -> (Cause, u32) {
         if pc & 1 != 0 {
             return (Cause::InstructionMisaligned, pc);
         }
@@ -133,7 +133,7 @@ impl Code {
             [a, b, ref more @ ..] => match (size(u16::from_le_bytes([a, b])), more) {
                 (2, _) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, 0, 0])),
                 (_, &[c, d, ..]) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, c, d])),
-                // The upper half is what lies outside.
+                // The upper half lies outside.
                 _ => (Cause::InstructionAccess, pc.wrapping_add(2)),
             },
         }
@@ -160,7 +160,7 @@ impl Code {
     }
 }
 
-/// One entry per even offset of `bytes`; an odd last byte gets one too, which executes nothing.
+/// One entry per even offset of `bytes`. The entry of an odd last byte executes nothing.
 fn decode_segment(bytes: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..bytes.len()).step_by(2).map(|at| match bytes[at..] {
         [a, b, c, d, ..] => decode(u32::from_le_bytes([a, b, c, d])).unwrap_or(NOTHING),
@@ -208,7 +208,7 @@ mod tests {
             if pc & 1 == 0 {
                 assert!(code.fetch(pc).is_none(), "{pc:#x}");
             }
-            assert_eq!(code.why_not(pc), (cause, address), "{pc:#x}");
+            assert_eq!(code.fetch_fault(pc), (cause, address), "{pc:#x}");
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let code = Code::new(vec![segment(BASE, &[1, 0, 1]), segment(BASE + 8, &[1, 0])]);
         let found: Vec<u32> = (0..12).step_by(2).filter(|&at| code.fetch(BASE + at).is_some()).collect();
         assert_eq!(found, [0, 8]);
-        assert_eq!(code.why_not(BASE + 2), (Cause::InstructionAccess, BASE + 2));
+        assert_eq!(code.fetch_fault(BASE + 2), (Cause::InstructionAccess, BASE + 2));
         assert!(code.contains(BASE + 2) && !code.contains(BASE + 3) && !code.contains(BASE + 10));
     }
 

@@ -38,7 +38,7 @@ pub enum Half {
 impl Half {
     /// Returns this half of `value`.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "a half is what is asked for")]
+    #[allow(clippy::cast_possible_truncation, reason = "a half is the result")]
     pub const fn of(self, value: u64) -> u32 {
         match self {
             Self::Low => value as u32,

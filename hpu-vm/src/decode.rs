@@ -34,7 +34,7 @@ pub const fn size(low: u16) -> u8 {
 /// Returns `None` for anything outside RV32IMAC, Zba, Zbb and Zbs, fences, the [vector subset](mod@vector) and the
 /// registers of [`Csr`].
 #[must_use]
-#[allow(clippy::cast_possible_truncation, reason = "the lower half-word is what is looked at")]
+#[allow(clippy::cast_possible_truncation, reason = "only the lower half-word is used")]
 pub fn decode(bits: u32) -> Option<Decoded> {
     let low = bits as u16;
     if size(low) == 2 {
@@ -56,7 +56,8 @@ fn decode_word(bits: u32) -> Option<Inst> {
     }
 }
 
-/// A read-only register may be named by the set and clear forms alone, and then with a zero operand (Zicsr).
+/// Whether a register access is legal. A read-only register allows only the set and clear forms, with a zero operand
+/// (Zicsr).
 fn csr_allowed(inst: Inst) -> bool {
     let number = inst.imm.cast_unsigned();
     let writes = matches!(inst.op, Op::Csrrw | Op::Csrrwi) || inst.rs1 != Reg::ZERO;

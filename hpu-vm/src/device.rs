@@ -1,16 +1,17 @@
 //! Device accesses: the driver page's registers and the character output.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE, public_dma};
-use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORD_COUNT, COMMAND_WORDS};
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WAIT};
 
+pub use crate::address::is_device;
+pub use crate::command_registers::CommandRegisters;
 use crate::hart::Hart;
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::view::View;
 
 /// Number of the `ecall` that returns the cycle counter (FPsPIN).
@@ -27,80 +28,12 @@ pub enum Trap {
     Report(u32),
 }
 
-/// The command words and the info register. The HPU holds them until a command is issued; they are zero when a task
-/// begins.
-///
-/// Handlers write them word by word just before they are read. They are atomics, so that the compiler reads them word
-/// by word too: a load that spans two stores waits until both have left the store buffer.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct CommandRegisters {
-    words: [AtomicU32; COMMAND_WORD_COUNT],
-    info: AtomicU32,
-}
-
-impl CommandRegisters {
-    /// As at the start of a task.
-    pub(crate) const fn new() -> Self {
-        Self { words: [const { AtomicU32::new(0) }; COMMAND_WORD_COUNT], info: AtomicU32::new(0) }
-    }
-
-    /// Decodes the command that the registers describe.
-    ///
-    /// # Errors
-    /// As [`Command::decode`].
-    #[inline]
-    pub fn decode(&self) -> Result<Command, Status> {
-        Command::decode(self.info.load(Relaxed), |index| self.words[index].load(Relaxed))
-    }
-
-    /// Offset in this structure of the register that an access of `width` bytes at `address` is to.
-    pub(crate) const fn offset(address: u32, width: u32) -> Option<usize> {
-        let at = address.wrapping_sub(DRIVER_BASE);
-        let word = at.wrapping_sub(COMMAND_WORDS);
-        if width != 4 || !at.is_multiple_of(4) {
-            None
-        } else if word < 4 * COMMAND_WORD_COUNT as u32 {
-            Some(word as usize)
-        } else if at == COMMAND_INFO {
-            Some(4 * COMMAND_WORD_COUNT)
-        } else {
-            None
-        }
-    }
-
-    fn register(&self, address: u32, width: u8) -> Option<&AtomicU32> {
-        let index = Self::offset(address, width.into())? / 4;
-        Some(self.words.get(index).unwrap_or(&self.info))
-    }
-
-    /// The words, then the info register.
-    fn values(&self) -> impl Iterator<Item = u32> {
-        self.words.iter().chain([&self.info]).map(|register| register.load(Relaxed))
-    }
-}
-
-impl Clone for CommandRegisters {
-    fn clone(&self) -> Self {
-        let copy = |register: &AtomicU32| AtomicU32::new(register.load(Relaxed));
-        Self { words: self.words.each_ref().map(copy), info: copy(&self.info) }
-    }
-}
-
-impl PartialEq for CommandRegisters {
-    fn eq(&self, other: &Self) -> bool {
-        self.values().eq(other.values())
-    }
-}
-
-impl Eq for CommandRegisters {}
-
-/// Whether a store of `width` bytes at `address` waits for a command: no other access of a device makes a handler wait.
+/// Whether a store of `width` bytes at `address` waits for a command. No other device access makes a handler wait.
 pub(crate) const fn waits(address: u32, width: u32) -> bool {
     address == DRIVER_BASE + COMMAND_WAIT && width == 4
 }
 
-/// A load that an instruction makes at a device's address.
+/// Executes an instruction's load at a device's address.
 pub(crate) fn load<D: Device>(
     device: &mut D,
     hart: &mut Hart,
@@ -117,7 +50,7 @@ pub(crate) fn load<D: Device>(
     }
 }
 
-/// A store that an instruction makes at a device's address. One that is pending is to be made anew.
+/// Executes an instruction's store at a device's address. The caller repeats a pending store.
 pub(crate) fn store<D: Device>(
     device: &mut D,
     hart: &mut Hart,
@@ -211,15 +144,6 @@ pub trait Device {
     }
 }
 
-/// Whether `address` belongs to a device: the cluster's devices, up to the driver page's registers, the character
-/// output, or a cluster's DMA engine as all clusters reach it.
-#[must_use]
-pub const fn is_device(address: u32) -> bool {
-    address.wrapping_sub(PERIPHERALS) < PERIPHERALS_SIZE
-        || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
-        || public_dma(address).is_some()
-}
-
 /// A device set without devices: every access faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDevice;
@@ -231,20 +155,5 @@ impl Device for NoDevice {
 
     fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
         Err(Trap::Fault(Cause::DeviceAccess))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_device;
-
-    #[test]
-    fn device_windows_are_exact() {
-        let engines = [0x1020_1800, 0x1060_1800, 0x10a0_1800, 0x10e0_1800].map(|engine| (engine, 0x2c));
-        for (first, size) in [(0x1b20_0000, 0x50c0), (0x1a10_4000, 0x1000)].into_iter().chain(engines) {
-            assert!(is_device(first) && is_device(first + size - 1));
-            assert!(!is_device(first - 1) && !is_device(first + size));
-        }
-        assert!(!is_device(0) && !is_device(u32::MAX) && !is_device(0x1120_1800));
     }
 }

@@ -2,9 +2,9 @@
 
 use spin_abi::map::RETURN_ADDRESS;
 
+use crate::command_registers::CommandRegisters;
 use crate::csr::Csr;
-use crate::device::CommandRegisters;
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::vector::{VLEN_BYTES, VectorState};
 
 /// Architectural state of an HPU. It outlives tasks. [`Hart::begin`] clears all of it except the instruction count. A
@@ -26,14 +26,14 @@ pub struct Hart {
     pub id: u32,
     /// Address of the word reserved by LR, [`UNRESERVED`] when there is none.
     pub(crate) reserved_address: u32,
-    /// The value it had then.
+    /// Value of the reserved word when it was reserved.
     pub(crate) reserved_value: u32,
     pub(crate) retired: u64,
     pub(crate) cycle_offset: u64,
     pub(crate) instret_offset: u64,
     /// Registers of the command unit.
     pub command: CommandRegisters,
-    /// More was changed than translated code, which sees to that by itself, leaves behind.
+    /// State was changed that a task of translated code does not reset by itself.
     pub(crate) dirty: bool,
     /// Vector state.
     pub vector: VectorState,
@@ -64,7 +64,7 @@ impl Hart {
     /// Prepares a task. All registers are zero except `sp`, `a0` (the argument) and `ra` (the address whose return ends
     /// the task). There is no reservation. Counters written by an earlier task are reset to the true count.
     pub fn begin(&mut self, entry: u32, sp: u32, argument: u32) {
-        // Field by field: to rewrite all of it would write the vector registers too, which few tasks use.
+        // Field by field: an assignment of the whole would write the vector registers too, which few tasks use.
         self.x = [0; 32];
         self.pc = entry;
         self.clean();
@@ -74,13 +74,13 @@ impl Hart {
         self.set(Reg::RA, RETURN_ADDRESS);
     }
 
-    /// Whether a task of translated code, which has its registers elsewhere, can begin.
+    /// Whether a task of translated code can begin. Its registers are not in the hart.
     #[inline]
     pub(crate) const fn is_clean(&self) -> bool {
         !self.dirty
     }
 
-    /// Prepares such a task.
+    /// Prepares a task of translated code.
     pub(crate) fn begin_translated(&mut self) {
         if self.dirty {
             self.clean();
@@ -88,7 +88,7 @@ impl Hart {
         self.vector.clear();
     }
 
-    /// Notes that vector registers, or what belongs to them, are about to change.
+    /// Notes that vector registers or their state are about to change.
     pub(crate) const fn use_vectors(&mut self) {
         (self.dirty, self.vector.used) = (true, true);
     }
@@ -128,12 +128,12 @@ impl Hart {
         self.reserved_address = UNRESERVED;
     }
 
-    /// Remembers the word at `address`, which holds `value`.
+    /// Reserves the word at `address`, whose value is `value`.
     pub(crate) const fn reserve(&mut self, address: u32, value: u32) {
         (self.reserved_address, self.reserved_value) = (address, value);
     }
 
-    /// The value that the word at `address` had when it was reserved, if it is.
+    /// The reserved value of the word at `address`, if that word is reserved.
     pub(crate) fn reservation(&self, address: u32) -> Option<u32> {
         (self.reserved_address == address).then_some(self.reserved_value)
     }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
 /// Bytes of an aligned word.
 const WORD: usize = 8;
-/// Bytes from which on a copy is left to the C library, but for its ends.
+/// Length from which on the C library makes a copy, except its ends.
 const SHORT: usize = 2 * WORD;
 
-/// The C library's `memcpy`, by its address. Who returns what that returns leaves by a jump there, not by a call: both take as long as a good part
-/// of a copy. By its name the compiler knows what it returns, and comes back for that.
+/// The C library's `memcpy`, by its address. A function that returns the result of such a call ends with a jump to it.
+/// A call and a return take as long as a good part of a copy. With the name instead, the compiler knows the result and
+/// makes a call.
 pub(crate) type Memcpy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// Host memory and its address in commands.
@@ -33,7 +34,7 @@ impl<'h> HostBytes<'h> {
     #[must_use]
     pub const fn exclusive(address: u64, bytes: &'h mut [u8]) -> Self {
         let (start, len) = (bytes.as_mut_ptr().cast::<AtomicU8>(), bytes.len());
-        // SAFETY: they are borrowed alone, and an AtomicU8 is like a u8 in memory.
+        // SAFETY: the bytes are borrowed exclusively, and an AtomicU8 is like a u8 in memory.
         Self { address, bytes: unsafe { slice::from_raw_parts(start, len) } }
     }
 
@@ -53,34 +54,35 @@ impl<'h> HostBytes<'h> {
     #[must_use]
     #[inline(always)]
     pub fn part(&self, address: u64, len: u32) -> Option<&'h [AtomicU8]> {
-        // What is before the first byte is far behind the last one then.
+        // An address before the first byte wraps to an offset far behind the last one.
         let offset = usize::try_from(address.wrapping_sub(self.address)).ok()?;
         self.bytes.get(offset..)?.get(..len as usize)
     }
 }
 
-/// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole; who sees any of them sees all that was
-/// copied before. Returns an address in `to`.
+/// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole. A reader of one
+/// of these bytes also sees all earlier copies. Returns an address in `to`.
 ///
 /// # Safety
-/// `to.len()` bytes from `from` are mapped readable, are not those of `to`, and accessed by atomics, translated code and copies only.
+/// `to.len()` bytes from `from` are mapped readable and do not overlap `to`. Only atomics, translated code and copies
+/// access them.
 #[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *mut c_void {
     fence(Release);
     let (start, len) = (to.as_ptr().cast_mut().cast::<u8>(), to.len());
     if len < SHORT {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         return unsafe { copy_short(from, start, len) };
     }
     let (mut first, mut words) = (0, len);
     if !(start.addr() | len).is_multiple_of(WORD) {
-        // All words, and then what is before and behind them.
+        // First the bytes before and behind the aligned words.
         first = start.addr().wrapping_neg() % WORD;
         words = (len - first) / WORD * WORD;
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's contract.
         unsafe { copy_ends(from, to, first, first + words) };
     }
-    // SAFETY: as the caller says, and within the copy.
+    // SAFETY: by the caller's contract, and within the copy.
     unsafe { copy_words(from.wrapping_add(first), start.wrapping_add(first), words, memcpy) }
 }
 
@@ -91,7 +93,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, memcpy: Memcpy) -> *mut c_void {
-    // SAFETY: as the caller says. The C library copies whatever others write meanwhile, and by no less than whole words.
+    // SAFETY: by the caller's contract. The C library copies whatever others write meanwhile, and by no less than whole
+    // words.
     unsafe { memcpy(to.cast(), from.cast(), len) }
 }
 
@@ -102,7 +105,7 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, memcpy: Memcpy) -
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mut c_void {
     for at in (0..len).step_by(WORD) {
-        // SAFETY: as the caller says; see `copy_parts`.
+        // SAFETY: by the caller's contract; see `copy_parts`.
         unsafe {
             let word = u64::from_ne_bytes(load(from.wrapping_add(at)));
             AtomicU64::from_ptr(to.wrapping_add(at).cast()).store(word, Relaxed);
@@ -111,7 +114,8 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mu
     to.cast()
 }
 
-/// Copies what is before the words from `first` on and `behind` them, of a copy that is no shorter than [`SHORT`].
+/// Copies the bytes before `first` and from `behind` on, which surround the aligned words. The copy has at least
+/// [`SHORT`] bytes.
 ///
 /// # Safety
 /// As [`copy`].
@@ -120,8 +124,9 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mu
 unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usize) {
     let start = to.as_ptr().cast_mut().cast::<u8>();
     let (last_word, last) = (behind - WORD, to.len() - WORD);
-    // SAFETY: as the caller says; all are within the copy. These processors write at once what a store has of a cache line, in the order of
-    // the stores: the first and the last of the words are there when what is next to them is written with parts of them.
+    // SAFETY: by the caller's contract; all are within the copy. These processors write the part of a store in one
+    // cache line at once, and in the order of the stores. The first and the last word are therefore complete before the
+    // stores of their neighbours write parts of them again.
     unsafe {
         std::arch::asm!(
             "mov {one}, [{from} + {first}]",
@@ -144,13 +149,13 @@ unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usiz
     }
 }
 
-/// Copies what is before the words from `first` on and `behind` them.
+/// Copies the bytes before `first` and from `behind` on, which surround the aligned words.
 ///
 /// # Safety
 /// As [`copy`].
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usize) {
-    // SAFETY: as the caller says; both are within the copy.
+    // SAFETY: by the caller's contract; both are within the copy.
     unsafe {
         copy_parts(from, &to[..first]);
         copy_parts(from.wrapping_add(behind), &to[behind..]);
@@ -163,7 +168,7 @@ unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usiz
 /// As [`copy`]; `to` are [`AtomicU8`].
 #[inline(never)]
 unsafe extern "C" fn copy_short(from: *const u8, to: *mut u8, len: usize) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     unsafe { copy_parts(from, slice::from_raw_parts(to.cast::<AtomicU8>().cast_const(), len)) };
     to.cast()
 }
@@ -174,15 +179,15 @@ unsafe extern "C" fn copy_short(from: *const u8, to: *mut u8, len: usize) -> *mu
 /// As [`copy`].
 unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
     while !to.is_empty() {
-        // Of all that is left: it has more bytes than the first.
+        // The pointer of the whole rest, not of its first byte: the store has more bytes.
         let at = to.as_ptr().cast_mut().cast::<u8>();
         let size = match to.len() {
             8.. if at.addr().is_multiple_of(8) => 8,
             4.. if at.addr().is_multiple_of(4) => 4,
             _ => 1,
         };
-        // SAFETY: as the caller says; the part is within the copy, and aligned. Atomics of different sizes may overlap: LLVM says what they
-        // do (LangRef, "Memory Model for Concurrent Operations").
+        // SAFETY: by the caller's contract; the part is within the copy, and aligned. Atomics of different sizes may
+        // overlap: LLVM defines their result (LangRef, "Memory Model for Concurrent Operations").
         unsafe {
             match size {
                 8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(load(from)), Relaxed),
@@ -197,11 +202,11 @@ unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
 /// Loads bytes that others may write meanwhile.
 ///
 /// # Safety
-/// They are mapped readable.
+/// The bytes are mapped readable.
 #[inline]
 unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
     let mut bytes = [0; N];
-    // SAFETY: as the caller says; the bytes loaded to are exclusive.
+    // SAFETY: by the caller's contract; the bytes loaded to are exclusive.
     unsafe { libc::memcpy((&raw mut bytes).cast(), from.cast(), N) };
     bytes
 }
@@ -231,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Copies bytes that are all the same, again and again, while another thread looks at the words: no bit of one differs from the others.
+    /// Copies equal bytes repeatedly while another thread reads the words. All bits of a word must be equal.
     #[test]
     #[cfg(not(miri))]
     fn words_are_written_as_a_whole() {

@@ -86,7 +86,7 @@ impl Image {
             return Err(LoadError::Entry { entry });
         }
         let symbols = Symbols::read(header, elf, &code)?;
-        // Of GNU ld's: what its relaxed code expects in gp.
+        // GNU ld's symbol: the value of gp that relaxed code expects.
         let code = code.with_global_pointer(symbols.find("__global_pointer$").map_or(0, |symbol| symbol.address));
         let code = code.with_functions(symbols.functions()).with_cold(cold(&symbols).into_iter());
         let mut handlers = [None; 3];
@@ -162,6 +162,13 @@ impl Image {
     #[must_use]
     pub fn line(&self, pc: u32) -> Option<Line<'_>> {
         self.lines.find(pc).filter(|_| self.code.contains(pc))
+    }
+
+    /// Returns the handler's own source line into which the instruction at `pc` was inlined, for reports; `None` when
+    /// [`Image::line`] is unknown or the handler's own already. Functions of the SDK's headers are inlined.
+    #[must_use]
+    pub fn inlined_at(&self, pc: u32) -> Option<Line<'_>> {
+        self.lines.inlined_at(pc).filter(|_| self.code.contains(pc))
     }
 
     /// Returns the number of bytes of the image's own handler memory from `address` on; `None` when no segment contains
@@ -244,11 +251,6 @@ impl ImageMemory {
     pub fn segments(&self) -> impl Iterator<Item = (u32, RegionKind, &[u8])> {
         self.segments.iter().map(|segment| (segment.base, segment.kind, &*segment.bytes))
     }
-
-    /// Returns the segments by address: base, kind and writable bytes.
-    pub fn segments_mut(&mut self) -> impl Iterator<Item = (u32, RegionKind, &mut [u8])> {
-        self.segments.iter_mut().map(|segment| (segment.base, segment.kind, &mut *segment.bytes))
-    }
 }
 
 fn code(segments: &[Segment<'_>]) -> Result<Code, LoadError> {
@@ -261,7 +263,7 @@ fn code(segments: &[Segment<'_>]) -> Result<Code, LoadError> {
     Ok(Code::new(executable))
 }
 
-/// Data in L1 (`.data_tiny_l1`) is loaded into each cluster's.
+/// Data segments by address. Each cluster has a copy of data in L1 (`.data_tiny_l1`).
 fn data(segments: &[Segment<'_>], machine: &Machine) -> Box<[DataSegment]> {
     let data = segments.iter().filter(|segment| segment.access != Access::Execute);
     let copies = |segment: &Segment<'_>| if segment.kind == RegionKind::Scratchpad { machine.clusters } else { 1 };
@@ -288,7 +290,7 @@ fn starts_code(code: &Code, address: u32) -> bool {
     address.is_multiple_of(2) && code.contains(address)
 }
 
-/// Address of the function `name`, if the image has it.
+/// Address of the function `name`, if the image has one.
 fn function(symbols: &Symbols, code: &Code, name: &'static str) -> Result<Option<u32>, LoadError> {
     match symbols.find(name).map(|symbol| symbol.address) {
         Some(address) if !starts_code(code, address) => Err(LoadError::Handler { name, address }),
@@ -299,7 +301,7 @@ fn function(symbols: &Symbols, code: &Code, name: &'static str) -> Result<Option
 fn handler_mem_end(segments: &[Segment<'_>], machine: &Machine) -> u32 {
     let own = segments.iter().filter(|segment| segment.kind == RegionKind::HandlerMemory);
     let ends = own.map(|segment| segment.address + (segment.size - 1));
-    // The last byte of each, so that nothing overflows; every segment lies below handler memory's end.
+    // The last byte, so that nothing overflows. Every segment lies below handler memory's end.
     let last = ends.max();
     let end = last.map_or(u64::from(machine.handler_mem_base), |last| u64::from(last) + 1);
     u32::try_from(end.next_multiple_of(u64::from(PAGE))).unwrap_or(u32::MAX - (PAGE - 1))

@@ -33,7 +33,7 @@ pub enum Exit {
     Parked,
 }
 
-/// Why an instruction did not complete.
+/// Reason why an instruction did not complete.
 enum Stop {
     Finish,
     Wait,
@@ -43,15 +43,15 @@ enum Stop {
 /// Executes from `hart.pc` until the task ends, at most `limit` instructions, reduced by the
 /// [charges](Device::take_charge) of `device`.
 ///
-/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::InstructionLimit`], and a call with a
-/// new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks, unless `device`
-/// does.
+/// The first instruction beyond the limit is not executed. It ends the task with [`Cause::InstructionLimit`], and a
+/// call with a new limit resumes there (a limit of 1 single-steps). The interpreter neither allocates nor blocks,
+/// unless `device` does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
     run_slice(hart, code, view, device, limit, 1, |_| false)
 }
 
-/// As [`run`], but `limit` counts a vector instruction as `weight` (1 or more): it may take as long. Behind a call or a return
-/// to an address for which `stops` is true, the limit is taken to be reached.
+/// As [`run`], but a vector instruction counts as `weight` (1 or more) instructions, since it may take as long. After a
+/// call or a return to an address for which `stops` is true, the limit counts as reached.
 pub(crate) fn run_slice<D: Device>(
     hart: &mut Hart,
     code: &Code,
@@ -66,10 +66,10 @@ pub(crate) fn run_slice<D: Device>(
     if hart.pc & 1 != 0 {
         return fetch_fault(hart.pc, code);
     }
-    let mut core = Core { hart, view, device, left: limit, more: weight - 1 };
+    let mut core = Core { hart, view, device, left: limit, vector_extra: weight - 1 };
     loop {
         let pc = core.hart.pc;
-        // The return address is never in the table, so the common way pays nothing for it.
+        // The return address is never in the table, so the common path needs no test for it.
         let Some(decoded) = code.fetch(pc) else { return fetch_fault(pc, code) };
         if core.left == 0 {
             return Exit::Fault(Fault { cause: Cause::InstructionLimit, pc, address: 0 });
@@ -93,13 +93,13 @@ pub(crate) fn run_slice<D: Device>(
     }
 }
 
-/// What it means that nothing can be executed at `pc`.
+/// Outcome of a fetch at `pc` where nothing can be executed.
 #[cold]
 fn fetch_fault(pc: u32, code: &Code) -> Exit {
     if pc == RETURN_ADDRESS {
         return Exit::Returned;
     }
-    let (cause, address) = code.why_not(pc);
+    let (cause, address) = code.fetch_fault(pc);
     Exit::Fault(Fault { cause, pc, address })
 }
 
@@ -109,8 +109,8 @@ struct Core<'a, 'm, D> {
     device: &'a mut D,
     /// Instructions left.
     left: u64,
-    /// What a vector instruction takes of them beyond 1.
-    more: u64,
+    /// Instructions beyond 1 that a vector instruction counts.
+    vector_extra: u64,
 }
 
 impl<D: Device> Core<'_, '_, D> {
@@ -124,7 +124,6 @@ impl<D: Device> Core<'_, '_, D> {
         let address = a.wrapping_add(imm);
         let branch = |taken: bool| Ok(if taken { target } else { next });
         let result = match op {
-            Op::Lui => imm,
             Op::Auipc => target,
             Op::Jal => return Ok(self.link(rd, next, target)),
             Op::Jalr => return Ok(self.link(rd, next, address & !1)),
@@ -134,71 +133,15 @@ impl<D: Device> Core<'_, '_, D> {
             Op::Bge => return branch(!alu::less(a, b)),
             Op::Bltu => return branch(a < b),
             Op::Bgeu => return branch(a >= b),
-            Op::Lb => sign_extend::<8>(self.load::<1>(address)?),
-            Op::Lh => sign_extend::<16>(self.load::<2>(address)?),
+            Op::Lb => alu::sign_extend::<8>(self.load::<1>(address)?),
+            Op::Lh => alu::sign_extend::<16>(self.load::<2>(address)?),
             Op::Lw => self.load::<4>(address)?,
             Op::Lbu => self.load::<1>(address)?,
             Op::Lhu => self.load::<2>(address)?,
             Op::Sb => return self.store::<1>(address, b).map(|()| next),
             Op::Sh => return self.store::<2>(address, b).map(|()| next),
             Op::Sw => return self.store::<4>(address, b).map(|()| next),
-            Op::Addi => address,
-            Op::Slti => u32::from(alu::less(a, imm)),
-            Op::Sltiu => u32::from(a < imm),
-            Op::Xori => a ^ imm,
-            Op::Ori => a | imm,
-            Op::Andi => a & imm,
-            Op::Slli => a << (imm & 31),
-            Op::Srli => a >> (imm & 31),
-            Op::Srai => alu::sra(a, imm),
-            Op::Add => a.wrapping_add(b),
-            Op::Sub => a.wrapping_sub(b),
-            Op::Sll => a << (b & 31),
-            Op::Slt => u32::from(alu::less(a, b)),
-            Op::Sltu => u32::from(a < b),
-            Op::Xor => a ^ b,
-            Op::Srl => a >> (b & 31),
-            Op::Sra => alu::sra(a, b),
-            Op::Or => a | b,
-            Op::And => a & b,
-            Op::Mul => a.wrapping_mul(b),
-            Op::Mulh => alu::mulh(a, b),
-            Op::Mulhsu => alu::mulhsu(a, b),
-            Op::Mulhu => alu::mulhu(a, b),
-            Op::Div => alu::div(a, b),
-            Op::Divu => alu::divu(a, b),
-            Op::Rem => alu::rem(a, b),
-            Op::Remu => alu::remu(a, b),
-            Op::Sh1add => (a << 1).wrapping_add(b),
-            Op::Sh2add => (a << 2).wrapping_add(b),
-            Op::Sh3add => (a << 3).wrapping_add(b),
-            Op::Andn => a & !b,
-            Op::Orn => a | !b,
-            Op::Xnor => !(a ^ b),
-            Op::Clz => a.leading_zeros(),
-            Op::Ctz => a.trailing_zeros(),
-            Op::Cpop => a.count_ones(),
-            Op::Max => alu::max(a, b),
-            Op::Maxu => a.max(b),
-            Op::Min => alu::min(a, b),
-            Op::Minu => a.min(b),
-            Op::SextB => sign_extend::<8>(a),
-            Op::SextH => sign_extend::<16>(a),
-            Op::ZextH => a & 0xffff,
-            Op::Rol => a.rotate_left(b & 31),
-            Op::Ror => a.rotate_right(b & 31),
-            Op::Rori => a.rotate_right(imm & 31),
-            Op::OrcB => alu::orc_b(a),
-            Op::Rev8 => a.swap_bytes(),
-            Op::Bclr => a & !alu::bit(b),
-            Op::Bclri => a & !alu::bit(imm),
-            Op::Bext => a >> (b & 31) & 1,
-            Op::Bexti => a >> (imm & 31) & 1,
-            Op::Binv => a ^ alu::bit(b),
-            Op::Binvi => a ^ alu::bit(imm),
-            Op::Bset => a | alu::bit(b),
-            Op::Bseti => a | alu::bit(imm),
-            // Others may share the memory; code never changes.
+            // Other threads may share the memory. Code never changes, so `fence.i` needs nothing.
             Op::Fence => {
                 fence(Ordering::SeqCst);
                 return Ok(next);
@@ -224,6 +167,7 @@ impl<D: Device> Core<'_, '_, D> {
             Op::AmominuW => self.amo(a, |old| old.min(b))?,
             Op::AmomaxuW => self.amo(a, |old| old.max(b))?,
             Op::Vector => return self.vector(imm).map(|()| next),
+            _ => alu::compute(op, a, b, imm),
         };
         self.hart.set(rd, result);
         Ok(next)
@@ -293,9 +237,9 @@ impl<D: Device> Core<'_, '_, D> {
         Ok(())
     }
 
-    /// Reads a register and writes what `new` makes of it, if anything.
+    /// Reads a register and writes `new` of its value, if that is a value.
     fn csr(&mut self, number: u32, new: impl FnOnce(u32) -> Option<u32>) -> Result<u32, Stop> {
-        // The decoder lets only known registers through; a table from elsewhere must not make this panic.
+        // The decoder accepts only known registers; another table must not make this panic.
         let csr = Csr::from_number(number).ok_or(Stop::Fault { cause: Cause::IllegalInstruction, address: number })?;
         let old = self.hart.read_csr(csr);
         if let Some(value) = new(old) {
@@ -306,64 +250,61 @@ impl<D: Device> Core<'_, '_, D> {
 
     fn load_reserved(&mut self, address: u32) -> Result<u32, Stop> {
         aligned(address, Cause::LoadMisaligned)?;
-        let old = self.view.load_word(address).ok_or_else(|| self.atomic_denied(address, Cause::LoadAccess))?;
+        let old = self.view.load_word(address).ok_or_else(|| self.denied(address, Cause::LoadAccess))?;
         self.hart.reserve(self.view.normalise(address), old);
         Ok(old)
     }
 
-    /// 0 when stored, 1 when not. It stores when the last LR was to this word and the word still has the value read
-    /// then: what a translation by compare-and-swap does, so that both agree. Address and permission are checked
-    /// whether it stores or not.
+    /// Returns 0 if SC stored, 1 if not. SC stores if the last LR was to this word and the word still has the value
+    /// read then. A translation by compare-and-swap does this too, so both agree. Address and permission are checked in
+    /// any case.
     fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
         aligned(address, Cause::StoreMisaligned)?;
         let stored = match self.hart.reservation(self.view.normalise(address)) {
             Some(expected) => self.view.exchange_word(address, expected, value),
             None => self.view.update_word(address, |old| old).map(|_| false),
         };
-        let stored = stored.ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))?;
+        let stored = stored.ok_or_else(|| self.denied(address, Cause::StoreAccess))?;
         self.hart.clear_reservation();
         Ok(u32::from(!stored))
     }
 
     fn amo(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Result<u32, Stop> {
         aligned(address, Cause::StoreMisaligned)?;
-        self.view.update_word(address, new).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
+        self.view.update_word(address, new).ok_or_else(|| self.denied(address, Cause::StoreAccess))
     }
 
-    /// Out of the scalar instructions' way: it is long.
+    /// Not inlined: the code is long, and scalar instructions do not need it.
     #[inline(never)]
     fn vector(&mut self, bits: u32) -> Result<(), Stop> {
-        self.left = self.left.saturating_sub(self.more);
+        self.left = self.left.saturating_sub(self.vector_extra);
         vector(self.hart, self.view, bits).map_err(|(cause, address)| Stop::Fault { cause, address })
     }
 
-    /// Devices take plain loads and stores of scalars only.
-    #[cold]
-    fn atomic_denied(&self, address: u32, cause: Cause) -> Stop {
-        let (cause, address) = plain_denied(self.view, address, cause);
-        Stop::Fault { cause, address }
-    }
-
-    /// The fault of an access to `address` that the view refused.
+    /// The fault of an access that the view refused and no device accepts.
     #[cold]
     fn denied(&self, address: u32, cause: Cause) -> Stop {
-        let cause = if self.view.below_stack(address) { Cause::StackOverflow } else { cause };
+        let (cause, address) = denied(self.view, address, cause);
         Stop::Fault { cause, address }
     }
 }
 
-/// Executes a vector instruction; else the fault's cause and address.
+/// Executes a vector instruction.
+///
+/// # Errors
+/// The fault's cause and address.
 pub(crate) fn vector(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), (Cause, u32)> {
     vector::execute(hart, view, bits).map_err(|refusal| match refusal {
         Refusal::Illegal => (Cause::IllegalInstruction, bits),
-        Refusal::Load(address) => plain_denied(view, address, Cause::LoadAccess),
-        Refusal::Store(address) => plain_denied(view, address, Cause::StoreAccess),
+        Refusal::Load(address) => denied(view, address, Cause::LoadAccess),
+        Refusal::Store(address) => denied(view, address, Cause::StoreAccess),
     })
 }
 
-/// The fault of an access that no device takes and the view refused.
+/// Cause and address of the fault of an access that the view refused. Devices accept plain loads and stores of scalars
+/// only.
 #[cold]
-fn plain_denied(view: &View<'_>, address: u32, cause: Cause) -> (Cause, u32) {
+fn denied(view: &View<'_>, address: u32, cause: Cause) -> (Cause, u32) {
     let cause = if is_device(address) { Cause::DeviceAccess } else { cause };
     (if view.below_stack(address) { Cause::StackOverflow } else { cause }, address)
 }
@@ -386,11 +327,6 @@ fn word<const N: usize>(bytes: [u8; N]) -> u32 {
     let mut word = [0; 4];
     word[..N].copy_from_slice(&bytes);
     u32::from_le_bytes(word)
-}
-
-#[inline(always)]
-const fn sign_extend<const BITS: u32>(value: u32) -> u32 {
-    ((value << (32 - BITS)).cast_signed() >> (32 - BITS)).cast_unsigned()
 }
 
 /// A mask of the lower `width` (1, 2 or 4) bytes.

@@ -15,7 +15,7 @@
 //! * [`hart`]: registers and counters of one HPU.
 //! * [`interp`]: semantics of each instruction.
 //! * [`memory`]: guest memory at guest addresses; `trap`: its faults, and the watchdog.
-//! * [`jit`]: handlers as machine code; [`known`]: values shared by equal keys.
+//! * [`jit`]: handlers as machine code; [`weak_cache`]: values shared by equal keys.
 //! * [`image`]: ELF files, checked and laid out, with their symbols and source lines.
 //!
 //! ```
@@ -36,8 +36,10 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod address;
 mod alu;
 pub mod code;
+mod command_registers;
 pub mod compressed;
 pub mod csr;
 pub mod decode;
@@ -49,13 +51,14 @@ pub mod image;
 pub mod inst;
 pub mod interp;
 pub mod jit;
-pub mod known;
 mod lines;
 pub mod memory;
+mod reg;
 mod symbols;
 mod trap;
 pub mod vector;
 pub mod view;
+pub mod weak_cache;
 
 pub use code::Code;
 pub use device::{CommandRegisters, Device, NoDevice, Trap};

@@ -7,9 +7,9 @@ use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use crate::code::Code;
 use crate::image::LoadError;
 
-/// Most entries of a symbol table.
+/// Maximum number of entries of a symbol table.
 const MAX_SYMBOLS: usize = 1 << 13;
-/// Longest name kept; no more than this is looked at, so that a hostile string table costs little per symbol: names may
+/// Maximum length of a name. No more bytes are read, so that a hostile string table costs little per symbol. Names may
 /// overlap in the file, but each is kept by itself.
 const MAX_NAME: usize = 128;
 
@@ -25,9 +25,9 @@ pub(crate) struct Symbol {
     function: bool,
 }
 
-/// The symbols of an image that have a usable name and a value. Names that are empty, very long or not
-/// printable ASCII (reports print them) are left out, and so are the mapping symbols of the psABI (`$x`, `$d`) and the assembler's own
-/// labels (`.L`), which would hide the functions that they are in.
+/// The symbols of an image that have a usable name and a value. Names that are empty, very long or not printable ASCII
+/// are left out, since reports print names. Mapping symbols of the psABI (`$x`, `$d`) and the assembler's own labels
+/// (`.L`) are left out too: they would hide the functions around them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     /// By name, a global one before local ones.
@@ -60,7 +60,7 @@ impl Symbols {
     fn index(mut symbols: Vec<Symbol>, code: &Code) -> Self {
         symbols.sort_by(|a, b| (&a.name, !a.global, a.address).cmp(&(&b.name, !b.global, b.address)));
         let mut labels: Vec<usize> = (0..symbols.len()).filter(|&at| code.contains(symbols[at].address)).collect();
-        // Of several at one address the one that says most: a function, global, with a size.
+        // The most informative one at each address: a function, global, with a size.
         let rank = |at: usize| {
             let symbol: &Symbol = &symbols[at];
             (symbol.address, !symbol.function, !symbol.global, symbol.size == 0)
@@ -76,12 +76,12 @@ impl Symbols {
         self.by_name.get(at).filter(|symbol| *symbol.name == *name)
     }
 
-    /// Where functions begin.
+    /// Start addresses of functions.
     pub(crate) fn functions(&self) -> impl Iterator<Item = u32> {
         self.labels.iter().map(|&at| &self.by_name[at]).filter(|symbol| symbol.function).map(|symbol| symbol.address)
     }
 
-    /// The label at or before `pc` whose size, if it has one, reaches over it; and the distance.
+    /// The last label at or before `pc`, and the distance; `None` if the label's size ends before `pc`.
     pub(crate) fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
         let after = self.labels.partition_point(|&at| self.by_name[at].address <= pc);
         let symbol = &self.by_name[*self.labels.get(after.checked_sub(1)?)?];
@@ -90,7 +90,7 @@ impl Symbols {
     }
 }
 
-/// An entry of the table, `None` when it names nothing of use.
+/// Converts an entry of the table; `None` when its name or kind is of no use.
 fn symbol(index: usize, entry: &Sym32<LE>, strings: &[u8]) -> Result<Option<Symbol>, LoadError> {
     let kind = entry.st_type();
     let named = matches!(kind, elf::STT_NOTYPE | elf::STT_OBJECT | elf::STT_FUNC);
@@ -110,12 +110,12 @@ fn symbol(index: usize, entry: &Sym32<LE>, strings: &[u8]) -> Result<Option<Symb
     }))
 }
 
-/// The bytes up to the zero that ends the name, which must be in the table; none of one longer than [`MAX_NAME`].
+/// The bytes of a name, which must end with a zero in the table; no bytes for a name longer than [`MAX_NAME`].
 fn name(strings: &[u8], offset: u32) -> Option<&[u8]> {
     let rest = strings.get(offset as usize..)?;
-    let looked_at = &rest[..rest.len().min(MAX_NAME + 1)];
-    match looked_at.iter().position(|&byte| byte == 0) {
-        Some(end) => Some(&looked_at[..end]),
+    let searched = &rest[..rest.len().min(MAX_NAME + 1)];
+    match searched.iter().position(|&byte| byte == 0) {
+        Some(end) => Some(&searched[..end]),
         None if rest.len() > MAX_NAME => Some(&[]),
         None => None,
     }

@@ -83,7 +83,7 @@ fn outcome(executor: &Executor, guest: &mut Guest, task: &Task<'_>) -> (Exit, [u
     (exit, [0, 4].map(|at| guest.word(OWN.data + at)))
 }
 
-/// The same, where there was `pointer`.
+/// Runs a task in a guest that contained `pointer`.
 fn run(executor: &Executor, way: Way, code: &Code, pointer: u32) -> (Exit, [u32; 2]) {
     let mut guest = guest_with(pointer, code, way.checks);
     let translation = way.options.map(|options| translate(code, &[], options));

@@ -81,7 +81,7 @@ impl Hpu {
 
     /// Whether a task has had the packet copied to L1.
     fn copies(&self) -> bool {
-        self.slot.packet_windows().expect("there are some").copied(1) == 1
+        self.slot.packet_windows().expect("there are some").expected_copy_len(1) == 1
     }
 }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::LazyLock;
 
+use hpu_vm::inst::Format;
 use hpu_vm::{Image, Kind, Line, LoadError, Memory, Range, RegionKind, View};
 use object::{Object as _, ObjectSection as _};
 use proptest::prelude::*;
@@ -305,10 +306,11 @@ fn check_invariants(image: &Image) {
 fn check_lines(image: &Image) {
     let ends = image.code().segments().iter().map(|segment| (segment.base, segment.base + segment.bytes.len() as u32));
     for pc in ends.flat_map(|(start, end)| start - 1..end + 1).chain([0, u32::MAX]) {
-        if let Some(Line { file, line }) = image.line(pc) {
+        for Line { file, line } in image.line(pc).into_iter().chain(image.inlined_at(pc)) {
             assert!(image.code().contains(pc) && line > 0);
             assert!((1..=128).contains(&file.len()) && file.bytes().all(|byte| matches!(byte, b' '..=b'~')));
         }
+        assert!(image.inlined_at(pc).is_none() || image.line(pc).is_some());
     }
 }
 
@@ -323,29 +325,68 @@ fn with_lines(option: &str) -> Vec<u8> {
     spin_handlers::try_build(&[&spin_handlers::source("store_outside")], &[option]).unwrap()
 }
 
+/// Number of the first line of a handler's source that contains `text`.
+fn line_with(handler: &str, text: &str) -> u32 {
+    let source = std::fs::read_to_string(spin_handlers::source(handler)).unwrap();
+    1 + u32::try_from(source.lines().position(|line| line.contains(text)).unwrap()).unwrap()
+}
+
+/// Instructions of the payload handler.
+fn payload_handler(image: &Image) -> impl Iterator<Item = u32> {
+    let start = image.handler(Kind::Payload).unwrap();
+    (start..start + image.symbol_size("payload_handler").unwrap()).step_by(2)
+}
+
 #[test]
 fn an_image_built_with_g_tells_lines_whatever_the_version() {
     let load = |option| Image::load(&with_lines(option), &MACHINE).unwrap();
     let [plain, three, four, five] = ["-O3", "-gdwarf-3", "-gdwarf-4", "-gdwarf-5"].map(load);
-    let start = five.handler(Kind::Payload).unwrap();
-    let pcs = || (start..start + five.symbol_size("payload_handler").unwrap()).step_by(2);
+    let pcs = || payload_handler(&five);
     assert!(pcs().all(|pc| plain.line(pc).is_none()));
     assert!(pcs().all(|pc| five.line(pc) == four.line(pc) && five.line(pc) == three.line(pc)));
 
-    let text = std::fs::read_to_string(spin_handlers::source("store_outside")).unwrap();
-    let store = 1 + u32::try_from(text.lines().position(|line| line.contains("= 0xa5")).unwrap()).unwrap();
+    let store = line_with("store_outside", "= 0xa5");
     assert!(pcs().any(|pc| five.line(pc) == Some(Line { file: "store_outside.c", line: store })));
     let inlined = |line: Line<'_>| line.file.starts_with("spin_") && line.file.ends_with(".h");
     assert!(pcs().any(|pc| five.line(pc).is_some_and(inlined)), "a helper of the SDK");
+}
+
+#[test]
+fn code_that_was_inlined_from_the_sdk_has_the_handlers_own_line_too() {
+    let (load, report) = (line_with("inlined_load", "the own line"), line_with("inlined_load", "the report"));
+    let has_gcc = spin_handlers::try_build(&[&spin_handlers::source("empty")], &["--compiler", "gcc"]).is_ok();
+    assert!(has_gcc || std::env::var_os("SPIN_REQUIRE_ALL").is_none(), "no gcc");
+    for (compiler, version) in ["clang", "gcc"][..1 + usize::from(has_gcc)]
+        .iter()
+        .flat_map(|compiler| ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"].map(|version| (*compiler, version)))
+    {
+        let arguments = ["--compiler", compiler, version];
+        let image = spin_handlers::try_build(&[&spin_handlers::source("inlined_load")], &arguments).unwrap();
+        let image = Image::load(&image, &MACHINE).unwrap();
+        // The own lines of the instructions of a format that are in a header.
+        let own_lines = |file: &str, format| {
+            let in_header = payload_handler(&image).filter(|&pc| image.line(pc).is_some_and(|line| line.file == file));
+            let of_format =
+                in_header.filter(|&pc| image.code().fetch(pc).is_some_and(|it| it.inst.op.format() == format));
+            of_format.map(|pc| image.inlined_at(pc)).collect::<Vec<_>>()
+        };
+        let own = |line| vec![Some(Line { file: "inlined_load.c", line })];
+        assert_eq!(own_lines("spin_task.h", Format::Store), own(report), "{arguments:?}");
+        // For gcc the load is in the line of the call already.
+        let expected = if compiler == "clang" { own(load) } else { Vec::new() };
+        assert_eq!(own_lines("spin_bytes.h", Format::Load), expected, "{arguments:?}");
+        assert!(own_lines("inlined_load.c", Format::Store).iter().all(Option::is_none), "{arguments:?}");
+    }
 }
 
 /// Offsets of what lines are read from: the tables, their strings, and the section headers and names.
 fn places_of_lines(file: &[u8]) -> Vec<usize> {
     let parsed = object::File::parse(file).unwrap();
     let range = |name| parsed.section_by_name(name).unwrap().file_range().unwrap();
-    let bytes = [".debug_line", ".debug_line_str", ".shstrtab"].map(range);
+    let info = [".debug_info", ".debug_abbrev", ".debug_addr", ".debug_rnglists"].map(range);
+    let bytes = [".debug_line", ".debug_line_str", ".shstrtab"].map(range).into_iter().chain(info);
     let headers = u32::from_le_bytes(file[32..36].try_into().unwrap()) as usize;
-    let sections = bytes.into_iter().flat_map(|(offset, size)| offset as usize..(offset + size) as usize);
+    let sections = bytes.flat_map(|(offset, size)| offset as usize..(offset + size) as usize);
     sections.chain(32..52).chain(headers..file.len()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Guests do not take all mappings that a process may have: alone in its process, since the limit is the process's.
+//! GuestUsage do not take all mappings that a process may have: alone in its process, since the limit is the process's.
 
 use hpu_vm::RegionKind;
 use hpu_vm::memory::{Access, Region, Space, SpaceError};
@@ -31,7 +31,7 @@ fn who_wants_more_mappings_than_there_are_for_guests_is_refused_and_others_go_on
         }
     };
     assert!(
-        matches!(refused, SpaceError::Full { taken, most } if taken.mappings + 50 > most.mappings && taken.spaces < most.spaces),
+        matches!(refused, SpaceError::Full { used, limit } if used.mappings + 50 > limit.mappings && used.spaces < limit.spaces),
         "{refused:?}"
     );
     // The rest of the process has what it needs.

@@ -41,7 +41,7 @@ fn spaces_leave_no_trace_and_are_bounded() {
     set_max_spaces(2);
     let two = [full_space(), full_space()];
     let refused = Space::new().expect_err("two are there");
-    assert!(matches!(refused, SpaceError::Full { taken, most } if taken.spaces == 2 && most.spaces == 2), "{refused}");
+    assert!(matches!(refused, SpaceError::Full { used, limit } if used.spaces == 2 && limit.spaces == 2), "{refused}");
     let text = refused.to_string();
     assert!(text.contains("2 of 2 address spaces") && text.contains("vm.max_map_count"), "{text}");
     drop(two);

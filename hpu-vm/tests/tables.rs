@@ -1,5 +1,5 @@
-//! Atomics on words of tables whose index is known to be small: at the ends of all that a task may touch, and beyond them, translated
-//! code does what the interpreter does, also where less of a table is there than the index could name.
+//! Atomics on words of tables whose index is known to be small. Translated code must agree with the interpreter at the ends of
+//! the memory that a task may access, beyond them, and where a table is shorter than the index allows.
 
 #[path = "support/assembly.rs"]
 mod assembly;
@@ -37,8 +37,8 @@ enum Body {
     Moving,
 }
 
-/// Works on words in a row of the table that the first data word points to, from the index on that is in the second; indices beyond
-/// `limit` are passed over.
+/// Works on consecutive words of the table that the first data word points to. The second data word has the first index.
+/// Indices above `limit` are skipped.
 fn program(limit: u32, op: Op, rd: Reg, sum: Sum, body: Body) -> Code {
     let program = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
     let program = program.li(T0, limit).li(T1, 3);

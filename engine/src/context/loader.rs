@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
-use hpu_vm::known::Known;
+use hpu_vm::weak_cache::WeakCache;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
 
@@ -27,7 +27,7 @@ pub struct Loader {
     /// The message rules of contexts that specify none: spind's own or FPsPIN's.
     pub compat: Compat,
     /// Images by user and file. Each one lives as long as a context uses it.
-    images: Known<(u32, FileId), LoadedImage>,
+    images: WeakCache<(u32, FileId), LoadedImage>,
     translations: Translations,
     /// The memory that each user takes.
     pub ledger: Arc<Ledger>,

@@ -15,6 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use hpu_vm::Line;
 use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Lifetime, Placement, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
@@ -321,8 +322,10 @@ impl Context {
             self.log.faults.pop_front();
         }
         let symbol = self.place(stage, Some(fault.pc));
-        let line = image.line(fault.pc).map(|at| SourceLine { file: printable(at.file, MAX_SYMBOL), line: at.line });
-        let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note };
+        let source = |at: Line<'_>| SourceLine { file: printable(at.file, MAX_SYMBOL), line: at.line };
+        let line = image.line(fault.pc).map(source);
+        let inlined_at = image.inlined_at(fault.pc).map(source);
+        let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, inlined_at, note };
         let faults = self.counts.get(Counter::Faults);
         if is_logged(faults) {
             tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.label.name);

@@ -159,7 +159,9 @@ impl Runner {
     pub fn describe(&self, stage: Stage, msgid: u32, fault: Fault) -> String {
         let image = &self.context.image.image;
         let place = image.symbolize(fault.pc).map(|(name, offset)| format!(" in {name}+{offset:#x}"));
-        let line = image.line(fault.pc).map(|at| format!(" ({}:{})", at.file, at.line));
+        let own = image.inlined_at(fault.pc).map(|at| format!(", inlined at {}:{}", at.file, at.line));
+        let line = image.line(fault.pc);
+        let line = line.map(|at| format!(" ({}:{}{})", at.file, at.line, own.unwrap_or_default()));
         let (place, line) = (place.unwrap_or_default(), line.unwrap_or_default());
         format!("{} handler of message {msgid} was ended: {fault}{place}{line}", stage.name())
     }

@@ -19,6 +19,8 @@ struct EventObject<'e> {
     symbol: Option<&'e str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<&'e SourceLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inlined_at: Option<&'e SourceLine>,
 }
 
 /// Events that were overwritten before they were read, as JSON.
@@ -61,8 +63,10 @@ pub fn print(spind: &mut Client, context: u32, follow: bool, json: bool) -> Resu
 
 fn line(context: u32, event: Event, place: Option<&FaultInfo>, json: bool) -> std::io::Result<String> {
     if json {
-        let (symbol, line) = (place.map(|place| place.symbol.as_str()), place.and_then(|place| place.line.as_ref()));
-        return Ok(serde_json::to_string(&EventObject { context, event, symbol, line })?);
+        let symbol = place.map(|place| place.symbol.as_str());
+        let line = place.and_then(|place| place.line.as_ref());
+        let inlined_at = place.and_then(|place| place.inlined_at.as_ref());
+        return Ok(serde_json::to_string(&EventObject { context, event, symbol, line, inlined_at })?);
     }
     Ok(place.map_or_else(|| event.to_string(), |place| format!("{event} in {}", place.place())))
 }
@@ -101,7 +105,7 @@ pub fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
 #[cfg(test)]
 mod tests {
     use super::{line, lost_line};
-    use libspin::{Direction, Event, FaultInfo, What};
+    use libspin::{Direction, Event, FaultInfo, SourceLine, What};
     use serde_json::{Value, json};
 
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4", "line": {"file": "dig.c", "line": 34},
@@ -122,6 +126,8 @@ mod tests {
             "symbol": "dig+0x4", "line": {"file": "dig.c", "line": 34}});
         assert_eq!(object(fault, Some(&info)), expected);
         assert_eq!(object(fault, None).get("symbol"), None);
+        let inlined = FaultInfo { inlined_at: Some(SourceLine { file: "own.c".into(), line: 5 }), ..info };
+        assert_eq!(object(fault, Some(&inlined))["inlined_at"], json!({"file": "own.c", "line": 5}));
         for (what, name) in [(What::TimedOut, "timed-out"), (What::Evicted, "evicted"), (What::Killed, "killed")] {
             assert_eq!(object(what, None), json!({"context": 3, "flow": 9, "event": name}));
         }

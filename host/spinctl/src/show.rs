@@ -320,6 +320,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&fault).unwrap().get("line"), None, "as older peers expect it");
         fault.line = Some(SourceLine { file: "dig.c".into(), line: 34 });
         fault.note = Some("remote L1".into());
-        assert!(shown(fault).ends_with(" in dig+0x4 (dig.c:34): remote L1\n"));
+        assert!(shown(fault.clone()).ends_with(" in dig+0x4 (dig.c:34): remote L1\n"));
+        fault.inlined_at = Some(SourceLine { file: "own.c".into(), line: 5 });
+        assert!(shown(fault).ends_with(" in dig+0x4 (dig.c:34, inlined at own.c:5): remote L1\n"));
     }
 }

@@ -43,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     for pc in PROGRAM_BASE..PROGRAM_BASE + MACHINE.program_size {
-        if let Some(at) = image.line(pc) {
+        for at in image.line(pc).into_iter().chain(image.inlined_at(pc)) {
             assert!(image.code().contains(pc) && at.line > 0 && !at.file.is_empty());
         }
     }

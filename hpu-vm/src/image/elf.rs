@@ -10,10 +10,10 @@ use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L2_BASE, Machine, PROGRAM_BASE};
 use super::LoadError;
 use crate::view::RegionKind;
 
-/// Most LOAD segments of an image.
+/// Maximum number of LOAD segments of an image.
 pub(super) const MAX_SEGMENTS: usize = 16;
 
-/// What a segment may be used for.
+/// Permitted use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Execute,
@@ -29,7 +29,7 @@ pub(super) struct Segment<'d> {
     pub(super) size: u32,
     pub(super) bytes: &'d [u8],
     pub(super) access: Access,
-    /// The memory it lies in.
+    /// Memory that contains the segment.
     pub(super) kind: RegionKind,
 }
 
@@ -46,7 +46,7 @@ impl Segment<'_> {
     }
 }
 
-/// Maps an error of the reader, with the part of the file that was read.
+/// Converts an error of the reader; `what` is the part of the file that was read.
 pub(crate) fn damaged(what: &'static str, data: &[u8]) -> impl FnOnce(object::read::Error) -> LoadError {
     let file = data.len();
     move |detail| LoadError::Damaged { what, detail, file }
@@ -69,7 +69,7 @@ pub(super) fn header(data: &[u8]) -> Result<&FileHeader32<LE>, LoadError> {
     Ok(header)
 }
 
-/// Magic, class, encoding, version: the bytes that say how to read the rest.
+/// Checks magic, class, encoding and version, which define how to read the rest.
 fn check_identity(data: &[u8]) -> Result<(), LoadError> {
     match *data {
         [0x7f, b'E', b'L', b'F', class, encoding, version, ..] => match (class, encoding, version) {
@@ -82,7 +82,7 @@ fn check_identity(data: &[u8]) -> Result<(), LoadError> {
     }
 }
 
-/// RISC-V psABI, "File Header": RVC and TSO ask nothing that an HPU lacks.
+/// Checks the flags of the RISC-V psABI ("File Header"). RVC and TSO require nothing that an HPU lacks.
 fn check_flags(flags: u32) -> Result<(), LoadError> {
     let known = elf::EF_RISCV_RVC | elf::EF_RISCV_TSO;
     match flags & !known.0 {
@@ -119,8 +119,8 @@ pub(super) fn segments<'d>(
     Ok(segments)
 }
 
-/// One LOAD segment; `None` when it has no bytes. Neither has one without file bytes at the start of L1: PsPIN's linker script reserves the
-/// runtime's stack there, and `.data_tiny_l1` lies at the same place by its alias.
+/// Checks a LOAD segment. `None` when it has no bytes, or none in the file and begins at the start of L1. PsPIN's
+/// linker script reserves the runtime's stack there, and `.data_tiny_l1` has the same addresses by its alias.
 fn segment<'d>(
     header: &ProgramHeader32<LE>,
     data: &'d [u8],
@@ -145,8 +145,8 @@ fn segment<'d>(
     if access == Access::Execute && !address.is_multiple_of(2) {
         return Err(LoadError::OddCode { address });
     }
-    let kind = place(access, address, size, machine)?;
-    // What is linked for the own cluster's L1 by its alias is the same in each.
+    let kind = region(access, address, size, machine)?;
+    // Data linked to the alias of the own cluster's L1 is in each cluster.
     let in_alias = address.wrapping_sub(L1_ALIAS);
     let address = if in_alias < L1_DATA { L1_BASE + in_alias } else { address };
     Ok(Some(Segment { address, size, bytes, access, kind }))
@@ -163,47 +163,49 @@ fn access(header: &ProgramHeader32<LE>, address: u32) -> Result<Access, LoadErro
     }
 }
 
-/// A memory an image may fill.
-struct Place {
+/// A memory that an image may fill.
+struct ImageRegion {
     name: &'static str,
     base: u32,
     size: u32,
     kind: RegionKind,
 }
 
-/// The memory a segment lies in; it must be one that its access allows.
-fn place(access: Access, address: u32, size: u32, machine: &Machine) -> Result<RegionKind, LoadError> {
-    let places = [
-        Place { name: "program memory", base: PROGRAM_BASE, size: machine.program_size, kind: RegionKind::Code },
-        Place { name: "L2 data", base: L2_BASE, size: machine.l2_data_size, kind: RegionKind::Data },
-        Place {
+/// The memory that contains a segment. Its access must allow that memory.
+fn region(access: Access, address: u32, size: u32, machine: &Machine) -> Result<RegionKind, LoadError> {
+    let regions = [
+        ImageRegion { name: "program memory", base: PROGRAM_BASE, size: machine.program_size, kind: RegionKind::Code },
+        ImageRegion { name: "L2 data", base: L2_BASE, size: machine.l2_data_size, kind: RegionKind::Data },
+        ImageRegion {
             name: "handler memory",
             base: machine.handler_mem_base,
             size: machine.handler_mem_size,
             kind: RegionKind::HandlerMemory,
         },
-        // Each cluster has a copy of what lies there: see `super::data`.
-        Place { name: "L1 data", base: L1_BASE, size: L1_DATA, kind: RegionKind::Scratchpad },
-        Place { name: "L1 data by its alias", base: L1_ALIAS, size: L1_DATA, kind: RegionKind::Scratchpad },
+        // Each cluster has a copy: see `super::data`.
+        ImageRegion { name: "L1 data", base: L1_BASE, size: L1_DATA, kind: RegionKind::Scratchpad },
+        ImageRegion { name: "L1 data by its alias", base: L1_ALIAS, size: L1_DATA, kind: RegionKind::Scratchpad },
     ];
     let (access, allowed) = match access {
-        Access::Execute => ("executable", &places[..1]),
-        Access::Read => ("read-only", &places[..]),
-        Access::Write => ("writable", &places[1..]),
+        Access::Execute => ("executable", &regions[..1]),
+        Access::Read => ("read-only", &regions[..]),
+        Access::Write => ("writable", &regions[1..]),
     };
-    allowed.iter().find(|place| holds(place, address, size)).map(|place| place.kind).ok_or_else(|| {
-        let describe = |place: &Place| format!("{} ({:#010x}, {} bytes)", place.name, place.base, place.size);
+    allowed.iter().find(|region| region.contains(address, size)).map(|region| region.kind).ok_or_else(|| {
+        let describe = |region: &ImageRegion| format!("{} ({:#010x}, {} bytes)", region.name, region.base, region.size);
         let allowed = allowed.iter().map(describe).collect::<Vec<_>>().join(" or ");
         LoadError::Outside { access, address, size, allowed }
     })
 }
 
-fn holds(place: &Place, address: u32, size: u32) -> bool {
-    let end = u64::from(address) + u64::from(size);
-    address >= place.base && end <= u64::from(place.base) + u64::from(place.size)
+impl ImageRegion {
+    fn contains(&self, address: u32, size: u32) -> bool {
+        let end = u64::from(address) + u64::from(size);
+        address >= self.base && end <= u64::from(self.base) + u64::from(self.size)
+    }
 }
 
-/// `segments` are by address, so only neighbours can overlap first.
+/// Checks that segments, sorted by address, do not overlap. If any do, two neighbours do.
 fn check_overlap(segments: &[Segment<'_>]) -> Result<(), LoadError> {
     for pair in segments.windows(2) {
         let [low, high] = pair else { continue };

@@ -72,7 +72,7 @@ fn the_limit_stops_before_the_instruction_too_many() {
     let mut task = Task::new(&[]);
     assert_eq!(task.run_with(&looped, &mut NoDevice, 7), fault(Cause::InstructionLimit, CODE + 4, 0));
     assert_eq!((task.hart.get(A0), task.hart.retired()), (4, 7));
-    // It goes on where it stopped.
+    // The task continues where it stopped.
     assert_eq!(task.run_with(&looped, &mut NoDevice, 1), fault(Cause::InstructionLimit, CODE, 0));
     assert_eq!(task.run_with(&looped, &mut NoDevice, 0), fault(Cause::InstructionLimit, CODE, 0));
     // A task that returns with its last instruction is in time.
@@ -197,7 +197,7 @@ fn a_reservation_is_for_one_word_one_value_and_one_task() {
     assert_eq!(run(&[lr, sc, RET]), (0, 0x55));
     assert_eq!(run(&[sc, RET]), (1, 0x80));
     assert_eq!(run(&[lr, sc, sc, RET]), (1, 0x55));
-    // The word holds the value that was reserved, but the first SC used the reservation up.
+    // The word has the reserved value, but the first SC ended the reservation.
     let same = Inst::new(Op::ScW).rd(A0).rs1(A1).rs2(A0);
     assert_eq!(run(&[lr, same, sc, RET]), (1, 0x80));
     assert_eq!(run(&[lr, aside, sc, RET]), (1, 0x80));
@@ -243,7 +243,7 @@ fn system_instructions() {
     assert_eq!(Task::new(&[]).run(&[Inst::new(Op::Ebreak)]), fault(Cause::Breakpoint, CODE, 0));
 }
 
-/// Remembers what it was asked; the doorbell finishes, everything else reads as `value`.
+/// Records its accesses. The doorbell finishes; all other loads return `value`.
 #[derive(Default)]
 struct Recorder {
     value: u32,

@@ -51,7 +51,7 @@ impl Range {
 impl Bounds {
     /// Makes the bounds of `ranges`. Ranges in the own L1 also get bounds in the layout's alias window.
     pub(crate) fn new(layout: &Layout, ranges: &[Range]) -> Self {
-        let alias = (layout.places().l1_base(), layout.places().l1_size());
+        let alias = (layout.addresses().l1_base(), layout.addresses().l1_size());
         let mut bounds = Self { limits: Words::new(PAGES), alias };
         for range in ranges.iter().filter(|range| range.len > 0) {
             bounds.resize(range.base, range.len, range.protected_len(ranges));

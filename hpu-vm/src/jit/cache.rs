@@ -10,7 +10,7 @@ use super::error::TranslateError;
 use super::options::Options;
 use super::translation::{Source, Translation};
 use crate::code::CodeSegment;
-use crate::known::Known;
+use crate::weak_cache::WeakCache;
 
 /// Input of a translation.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ struct Key {
 /// share the cache.
 #[derive(Debug, Default)]
 pub struct Translations {
-    translations: Known<Key, Translation>,
+    translations: WeakCache<Key, Translation>,
 }
 
 impl Translations {

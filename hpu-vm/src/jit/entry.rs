@@ -74,7 +74,7 @@ impl Entry {
     }
 
     /// Function of the handler. A caller needs a [`State`](super::State) that is attached to a live space and
-    /// [watched](crate::trap::Attending), and whose `initial` registers are those of the task. For a shared region the hart
+    /// [watched](crate::trap::TrapGuard), and whose `initial` registers are those of the task. For a shared region the hart
     /// holds all registers.
     #[inline(always)]
     pub(crate) const fn function(&self) -> EntryFunction {

@@ -13,7 +13,7 @@ use super::host_copy::HostCopy;
 use super::pc_map::Location;
 use crate::hart::Hart;
 use crate::interp::Exit;
-use crate::memory::{Layout, Shown};
+use crate::memory::{Layout, PacketSource};
 
 /// Reason why translated code was left, in [`State::exit`]. A return of the handler is reported by the code itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ pub struct PacketLocation {
     /// Negated guest address; 0 if there is no packet.
     pub negated_address: i64,
     /// Host memory where the packet is read.
-    pub source: Shown,
+    pub source: PacketSource,
 }
 
 /// Objects that host calls use, and the table of these calls.
@@ -259,7 +259,7 @@ impl State {
             initial: InitialRegisters { sp: 0, tp: 0 },
             request: Request::none(),
             limits: TaskLimits { retired: u64::MAX, time: u64::MAX, time_left: u64::MAX, may_park: 0 },
-            packet: PacketLocation { negated_address: 0, source: Shown::nothing() },
+            packet: PacketLocation { negated_address: 0, source: PacketSource::nothing() },
             host: Host { view: ptr::null_mut(), device: ptr::null_mut(), calls: MaybeUninit::uninit() },
             host_copy: HostCopy::none(),
             exit: ExitReason::Returned as u32,

@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
-use super::{Line, Lines, MAX_FILES, MAX_TABLES, Sections};
+use super::files::MAX_FILES;
+use super::inlined::MAX_RANGES;
+use super::sections::{InfoSections, MAX_TABLES, Sections};
+use super::{Line, Lines};
 use crate::code::Code;
 
 const CODE: u32 = 0x1d00_0000;
@@ -11,7 +14,7 @@ const END: [u8; 3] = [0, 1, 1];
 const ROW: u8 = 1;
 
 fn resolve(line: &[u8], line_strings: &[u8]) -> Lines {
-    Lines::resolve(&Sections { line, line_strings, strings: b"" }, &Code::at(CODE, &[1; SIZE]))
+    Lines::resolve(&Sections { line, line_strings, ..Sections::default() }, &Code::at(CODE, &[1; SIZE]))
 }
 
 /// A file and line, if any.
@@ -158,6 +161,102 @@ fn files_and_names_are_bounded() {
     let tables = unit.repeat(MAX_TABLES / unit.len());
     let lines = resolve(&tables, b"");
     assert_eq!((lines.files.len(), lines.rows.len()), (MAX_FILES, 1));
+}
+
+/// Entries of `.debug_info`: a unit of DWARF 4 with the line table at 0.
+fn info(entries: &[u8]) -> Vec<u8> {
+    let unit = [&4_u16.to_le_bytes()[..], &[0, 0, 0, 0, 4], &[1, 0, 0, 0, 0], entries, &[0]].concat();
+    [&length(unit.len())[..], &unit].concat()
+}
+
+/// 1: a unit with its line table. 2: an inlined function with low_pc, high_pc, call_file and call_line, and with
+/// children.
+const ABBREVIATIONS: &[u8] = &[1, 0x11, 1, 0x10, 0x17, 0, 0, 2, 0x1d, 1, 0x11, 1, 0x12, 6, 0x58, 0xb, 0x59, 0xb, 0, 0];
+
+/// An inlined function; its children follow, up to a zero.
+fn inlined(begin: u32, len: u32, file: u8, line: u8) -> Vec<u8> {
+    [&[2], &(CODE + begin).to_le_bytes()[..], &len.to_le_bytes(), &[file, line]].concat()
+}
+
+/// Lines of 64 bytes in line 9 of `spin.h`, and of inlined functions. Files 1 to 3 are `spin.h`, `own.c` and
+/// `spin_task.h`.
+fn with_inlined(entries: &[u8], abbreviations: &[u8]) -> Lines {
+    let files = ["/opt/sdk/include/spin.h", "own.c", "/opt/sdk/include/spin_task.h"];
+    let line = unit4(&files, &[&address(0)[..], &line(8), &[ROW], &advance(64), &END].concat());
+    let info = info(entries);
+    let info = InfoSections { info: &info, abbreviations, ..InfoSections::default() };
+    Lines::resolve(&Sections { line: &line, info, ..Sections::default() }, &Code::at(CODE, &[1; SIZE]))
+}
+
+fn inlined_at(lines: &Lines, offset: u32) -> Option<(&str, u32)> {
+    lines.inlined_at(CODE + offset).map(|Line { file, line }| (file, line))
+}
+
+#[test]
+fn the_own_line_is_the_first_outside_of_the_sdk() {
+    // Three nested functions and one beside them. The outermost is called in own.c:1, the next one in own.c:2.
+    let nested = [inlined(0, 32, 2, 1), inlined(4, 16, 2, 2), inlined(8, 4, 3, 5), vec![0, 0, 0]].concat();
+    let beside = [inlined(32, 8, 3, 7), vec![0], inlined(100, 4, 2, 8), vec![0]].concat();
+    let lines = with_inlined(&[nested, beside].concat(), ABBREVIATIONS);
+    let found = [0, 4, 8, 11, 12, 20, 31].map(|offset| inlined_at(&lines, offset));
+    let (outer, inner) = (Some(("own.c", 1)), Some(("own.c", 2)));
+    assert_eq!(found, [outer, inner, inner, inner, inner, outer, outer]);
+    assert_eq!(inlined_at(&lines, 32), Some(("spin_task.h", 7)), "no line is known to be the handler's own");
+    assert_eq!(inlined_at(&lines, 40), None, "not inlined");
+    assert_eq!((at(&lines, 100), inlined_at(&lines, 100)), (Some(("own.c", 8)), None), "code without a line");
+    assert_eq!(at(&lines, 8), Some(("spin.h", 9)));
+}
+
+#[test]
+fn lines_of_the_handlers_own_file_have_no_other() {
+    let line = unit4(&["own.c"], &[&address(0)[..], &[ROW], &advance(8), &END].concat());
+    let info = info(&[inlined(0, 8, 1, 30), vec![0]].concat());
+    let info = InfoSections { info: &info, abbreviations: ABBREVIATIONS, ..InfoSections::default() };
+    let lines = Lines::resolve(&Sections { line: &line, info, ..Sections::default() }, &Code::at(CODE, &[1; SIZE]));
+    assert_eq!((at(&lines, 0), inlined_at(&lines, 0)), (Some(("own.c", 1)), None));
+}
+
+#[test]
+fn files_are_own_by_their_folders() {
+    // The folders of DWARF 5 are in place here; each file names one of them.
+    let folders = ["/opt/lib/spin/sdk/include", "/x/spin-handler", "/home/user/include", "/x/compat/include/hal", ""];
+    let own = |folder: &str, path: &str| {
+        let tables =
+            [&[1, 1, 8, 1][..], folder.as_bytes(), &[0, 2, 1, 8, 2, 0xb, 1], path.as_bytes(), &[0, 0]].concat();
+        let line = unit(5, &[4, 0], &tables, &[&address(0)[..], &file(0), &[ROW], &advance(4), &END].concat());
+        let sections = Sections { line: &line, ..Sections::default() };
+        Lines::resolve(&sections, &Code::at(CODE, &[1; SIZE])).files[0].own
+    };
+    assert_eq!(folders.map(|folder| own(folder, "task.h")), [false, true, true, false, true]);
+    assert_eq!(folders.map(|folder| own(folder, "src/task.rs")), [false, false, true, false, true]);
+    assert!(folders.iter().all(|folder| own(folder, "/home/user/a.c") && !own(folder, "/x/sdk/include/spin.h")));
+}
+
+#[test]
+fn nesting_and_ranges_of_inlined_functions_are_bounded() {
+    let deep: Vec<u8> = (1..=200).flat_map(|depth| inlined(0, 64, 2, depth)).collect();
+    assert_eq!(inlined_at(&with_inlined(&deep, ABBREVIATIONS), 0), Some(("own.c", 64)));
+    let beyond: Vec<u8> =
+        [(0, 0), (64, 200), (250, 10)].into_iter().flat_map(|(begin, len)| inlined(begin, len, 2, 1)).collect();
+    let lines = with_inlined(&beyond, ABBREVIATIONS);
+    assert!((0..SIZE as u32).all(|offset| inlined_at(&lines, offset).is_none()));
+    // The last one is one too many.
+    let one = [inlined(0, 4, 2, 1), vec![0]].concat();
+    let many = [one.repeat(MAX_RANGES), inlined(8, 4, 2, 1)].concat();
+    let lines = with_inlined(&many, ABBREVIATIONS);
+    assert_eq!((inlined_at(&lines, 0), inlined_at(&lines, 8)), (Some(("own.c", 1)), None));
+}
+
+#[test]
+fn attributes_that_take_no_bytes_are_counted() {
+    // 3: an entry of 30,000 attributes, each of them present without a byte.
+    let wide = [&[3, 0x34, 0][..], &[0x3f, 0x19].repeat(30_000), &[0, 0, 0]].concat();
+    let abbreviations = [ABBREVIATIONS, &wide].concat();
+    let found = |count| {
+        let lines = with_inlined(&[vec![3; count], inlined(0, 4, 2, 1)].concat(), &abbreviations);
+        inlined_at(&lines, 0).is_some()
+    };
+    assert_eq!((found(500), found(100_000)), (true, false));
 }
 
 /// Sequences, each with the bytes before it and the length and line of each of its rows.

@@ -1,5 +1,5 @@
-//! Budget of the process for guests: address spaces, and memory mappings. A process at its limit of mappings is refused every further one,
-//! including those of the allocator and of new threads.
+//! Budget of the process for guests: address spaces, and memory mappings. A process at its limit of mappings is refused
+//! every further one, including those of the allocator and of new threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::SpaceError;
+use super::error::{GuestUsage, SpaceError};
 
 /// Default of `vm.max_map_count`.
 const USUAL_MAPPINGS: usize = 65_530;
@@ -20,37 +20,28 @@ const SPACE_BITS: u32 = 32;
 
 static SPACES: AtomicUsize = AtomicUsize::new(0);
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
-/// 0: what the process's addresses allow.
+/// 0: limited by the process's addresses only.
 static MAX_SPACES: AtomicUsize = AtomicUsize::new(0);
 
-/// Address spaces and memory mappings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guests {
-    /// Address spaces of 4 GiB.
-    pub spaces: usize,
-    /// Memory mappings.
-    pub mappings: usize,
-}
-
-impl Guests {
-    fn taken() -> Self {
+impl GuestUsage {
+    fn current() -> Self {
         Self { spaces: SPACES.load(Relaxed), mappings: MAPPINGS.load(Relaxed) }
     }
 
-    /// What guests may take: a quarter of the process's addresses is left to everything else.
-    fn most() -> Self {
-        static MOST: OnceLock<Guests> = OnceLock::new();
-        let most = *MOST.get_or_init(|| {
+    /// Maximum for guests: a quarter of the process's addresses is left to everything else.
+    fn limit() -> Self {
+        static LIMIT: OnceLock<GuestUsage> = OnceLock::new();
+        let limit = *LIMIT.get_or_init(|| {
             let addresses = getrlimit(Resource::As).current.unwrap_or(u64::MAX).min(ADDRESSES);
-            let set = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-            let mappings = set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
+            let setting = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+            let mappings = setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_MAPPINGS);
             // At most 2^15.
             let spaces = ((addresses / 4 * 3) >> SPACE_BITS) as usize;
             Self { spaces, mappings: mappings.saturating_sub(OTHER_MAPPINGS) }
         });
         match MAX_SPACES.load(Relaxed) {
-            0 => most,
-            spaces => Self { spaces, ..most },
+            0 => limit,
+            spaces => Self { spaces, ..limit },
         }
     }
 }
@@ -61,36 +52,36 @@ pub fn set_max_spaces(max: usize) {
 }
 
 /// Adds to a sum, up to a limit.
-fn take(sum: &AtomicUsize, count: usize, most: usize) -> Result<(), SpaceError> {
-    let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= most);
-    let full = |_| SpaceError::Full { taken: Guests::taken(), most: Guests::most() };
+fn take(sum: &AtomicUsize, count: usize, limit: usize) -> Result<(), SpaceError> {
+    let room = |used: usize| used.checked_add(count).filter(|&used| used <= limit);
+    let full = |_| SpaceError::Full { used: GuestUsage::current(), limit: GuestUsage::limit() };
     sum.fetch_update(Relaxed, Relaxed, room).map(drop).map_err(full)
 }
 
-/// One of the spaces that the process may have.
+/// Permit for one of the process's spaces.
 #[derive(Debug)]
-pub(super) struct Seat(());
+pub(super) struct SpacePermit(());
 
-impl Seat {
+impl SpacePermit {
     /// # Errors
     /// [`SpaceError::Full`].
     pub(super) fn take() -> Result<Self, SpaceError> {
-        take(&SPACES, 1, Guests::most().spaces).map(|()| Self(()))
+        take(&SPACES, 1, GuestUsage::limit().spaces).map(|()| Self(()))
     }
 }
 
-impl Drop for Seat {
+impl Drop for SpacePermit {
     fn drop(&mut self) {
         SPACES.fetch_sub(1, Relaxed);
     }
 }
 
-/// Mappings that somebody has, or is about to make.
+/// A number of mappings that exist or are about to be made.
 #[derive(Debug)]
 pub(super) struct Mappings(AtomicUsize);
 
 impl Mappings {
-    /// Takes so many.
+    /// Takes `count` mappings.
     ///
     /// # Errors
     /// [`SpaceError::Full`].
@@ -100,12 +91,12 @@ impl Mappings {
         Ok(taken)
     }
 
-    /// Takes so many more.
+    /// Takes `count` more mappings.
     ///
     /// # Errors
     /// As [`Mappings::take`].
     pub(super) fn add(&self, count: usize) -> Result<(), SpaceError> {
-        take(&MAPPINGS, count, Guests::most().mappings)?;
+        take(&MAPPINGS, count, GuestUsage::limit().mappings)?;
         self.0.fetch_add(count, Relaxed);
         Ok(())
     }

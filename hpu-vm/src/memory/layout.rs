@@ -1,115 +1,21 @@
-//! 4 GiB of reserved addresses, regions mapped into them, and what an access that is refused there means.
+//! Regions mapped into 4 GiB of reserved addresses, and the meaning of a refused access.
 #![allow(unsafe_code, reason = "maps memory")]
 
-use std::ffi::c_void;
-use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MprotectFlags, ProtFlags};
 use spin_abi::fault::Cause;
 use spin_abi::map::{L1_ALIAS, PACKET_WINDOW, PAGE};
 
-use super::budget::Mappings;
+use super::error::{SpaceError, failed};
 use super::packet::{Level, PacketWindow, PacketWindows};
-use super::{Access, Region, SpaceError, Window, failed};
-use crate::device::is_device;
-use crate::view::{Places, RegionKind};
-
-/// Unmapped bytes below guest address 0, for negative offsets.
-pub const GUARD_BELOW: usize = PAGE as usize;
-/// Unmapped bytes above the last guest address.
-pub const GUARD_ABOVE: usize = 1 << 16;
-/// Bytes of guest memory.
-const GUEST: usize = 1 << 32;
-const RESERVED: usize = GUARD_BELOW + GUEST + GUARD_ABOVE;
-
-/// The reserved addresses; what is mapped over them goes with them.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    start: NonNull<u8>,
-    /// A failed system call may have left a hole, where others may have mapped something: then nothing is unmapped.
-    torn: AtomicBool,
-    mappings: Mappings,
-}
-
-// SAFETY: addresses are bound to no thread, and what lies at them is accessed by pointer, by those who may.
-unsafe impl Send for Reservation {}
-// SAFETY: as above.
-unsafe impl Sync for Reservation {}
-
-impl Reservation {
-    fn new() -> Result<Self, SpaceError> {
-        // The addresses, and the table of bounds that goes with them.
-        let mappings = Mappings::take(2)?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            rustix::mm::mmap_anonymous(null_mut(), RESERVED, ProtFlags::empty(), flags)
-        };
-        let what = "reserve 4 GiB of addresses";
-        let start = NonNull::new(start.map_err(failed(what))?.cast()).ok_or_else(|| failed(what)(Errno::NOMEM))?;
-        Ok(Self { start, torn: AtomicBool::new(false), mappings })
-    }
-
-    /// The host address of a guest address.
-    pub(super) fn address(&self, address: u32) -> NonNull<u8> {
-        // SAFETY: every guest address is within the reservation.
-        unsafe { self.start.add(GUARD_BELOW + address as usize) }
-    }
-
-    fn at(&self, address: u32) -> *mut c_void {
-        self.address(address).as_ptr().cast()
-    }
-
-    /// Shows `pages` at guest address `base`; the pages there must be whole and below 2^32.
-    fn show(&self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
-        let len = pages.len as usize;
-        assert!(base as usize + len <= GUEST);
-        // What it lies in becomes two.
-        self.mappings.add(2)?;
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the addresses are of this reservation, and hold nothing that Rust refers to: those who access them
-        // do so by pointer, and expect faults.
-        let shown = unsafe {
-            rustix::mm::mmap(self.at(base), len, protection, flags, pages.region.file(), u64::from(pages.offset))
-        };
-        let Err(errno) = shown else { return Ok(()) };
-        // SAFETY: as above. What was there may be unmapped already.
-        let closed = unsafe {
-            rustix::mm::mmap_anonymous(self.at(base), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED)
-        };
-        self.torn.fetch_or(closed.is_err(), Relaxed);
-        Err(failed("map guest memory")(errno))
-    }
-
-    /// Async-signal-safe.
-    fn protect(&self, base: u32, len: u32, protection: MprotectFlags) -> Result<(), Errno> {
-        // SAFETY: as in `show`; more access to a mapping of this reservation's own does no harm.
-        unsafe { rustix::mm::mprotect(self.at(base), len as usize, protection) }
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !*self.torn.get_mut() {
-            // SAFETY: the reservation and what was mapped over it are its own; nothing refers to them but by pointers
-            // whose users know that they are valid as long as it is.
-            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), RESERVED) };
-        }
-    }
-}
-
-/// Whole pages of a region.
-#[derive(Clone, Debug)]
-struct Pages {
-    region: Arc<Region>,
-    offset: u32,
-    len: u32,
-}
+use super::region::Region;
+use super::reservation::{Pages, Reservation};
+use super::window::Window;
+use crate::address::{Access, AddressMap, RegionKind, is_device};
 
 /// Pages of a region at a guest address.
 #[derive(Clone, Debug)]
@@ -118,12 +24,12 @@ pub(super) struct Mapping {
     base: u32,
     pages: Pages,
     access: Access,
-    /// A window of the packet, which nobody may access until the packet is in it.
+    /// A window of the packet, which is inaccessible until the packet is in it.
     closed: bool,
 }
 
 impl Mapping {
-    /// The pages around `len` (not 0) bytes at `offset` of `region`, to be shown at `base`.
+    /// The pages around `len` (not 0) bytes at `offset` of `region`, for guest address `base`.
     pub(super) fn new(
         kind: RegionKind,
         base: u32,
@@ -148,7 +54,7 @@ impl Mapping {
         self.base + self.pages.len
     }
 
-    /// The part at guest addresses `from` to `to`, if there is one.
+    /// The part at guest addresses `from` to `to`; `None` if it is empty.
     fn part(&self, from: u32, to: u32) -> Option<Self> {
         let (from, to) = (from.max(self.base), to.min(self.end()));
         let offset = self.pages.offset + from.checked_sub(self.base)?;
@@ -156,61 +62,61 @@ impl Mapping {
         Some(Self { base: from, pages: Pages { region: self.pages.region.clone(), offset, len }, ..*self })
     }
 
-    /// Whether both show the same byte wherever both are.
-    fn agrees(&self, other: &Self) -> bool {
+    /// Whether each address that both map has one byte in both.
+    fn maps_same_bytes(&self, other: &Self) -> bool {
         let shift = |mapping: &Self| mapping.base.wrapping_sub(mapping.pages.offset);
         Arc::ptr_eq(&self.pages.region, &other.pages.region) && shift(self) == shift(other)
     }
 }
 
-/// A window of the packet, and for whom it is open.
+/// Pages of a window of the packet, and which accesses they allow.
 #[derive(Debug)]
-struct Door {
+struct PacketPages {
     level: Level,
     base: u32,
     readable: AtomicBool,
     writable: AtomicBool,
 }
 
-impl Door {
+impl PacketPages {
     const fn new(level: Level, base: u32) -> Self {
         Self { level, base, readable: AtomicBool::new(false), writable: AtomicBool::new(false) }
     }
 
-    /// Lets translated code in. Async-signal-safe.
+    /// Allows an access of translated code. Returns whether the access may be repeated. Async-signal-safe.
     fn open(&self, access: Access, layout: &Layout) -> bool {
-        let (open, protection) = match (self.level, access) {
+        let (is_open, protection) = match (self.level, access) {
             (Level::L2, Access::Read) => (&self.readable, MprotectFlags::READ),
-            // For whatever comes later: nobody asks whether it was written.
+            // Writable at once for later accesses: L1 is never copied back, so nobody asks whether it was written.
             (Level::L1, _) | (Level::L2, Access::Write) => (&self.writable, MprotectFlags::READ | MprotectFlags::WRITE),
         };
         let Some(windows) = &layout.packet else { return false };
-        // It faulted although it is open: that is for another reason, and would not end.
-        if open.load(Relaxed) || windows.touch(self.level, access).is_none() {
+        // A fault of open pages has another reason, and would be repeated without end.
+        if is_open.load(Relaxed) || windows.touch(self.level, access).is_none() {
             return false;
         }
-        let places = [Some(self.base), layout.places.in_alias(self.base)];
+        let addresses = [Some(self.base), layout.addresses.in_l1_alias(self.base)];
         let protect = |base| layout.reservation.protect(base, PACKET_WINDOW, protection);
-        if places.into_iter().flatten().try_for_each(protect).is_err() {
+        if addresses.into_iter().flatten().try_for_each(protect).is_err() {
             return false;
         }
         if let Some(window) = windows.window(self.level).filter(|_| protection.contains(MprotectFlags::WRITE)) {
-            window.follow_tasks();
+            window.use_guest_addresses();
         }
         self.readable.store(true, Relaxed);
-        open.store(true, Relaxed);
+        is_open.store(true, Relaxed);
         true
     }
 }
 
-/// What a refused access of translated code comes to.
+/// Meaning of a refused access of translated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It may be repeated.
-    Again,
-    /// It is meant for a device.
+pub(crate) enum FaultOutcome {
+    /// The access may be repeated.
+    Retry,
+    /// The access is one to a device.
     Device,
-    /// It ends the task.
+    /// The access ends the task.
     Fault(Cause),
 }
 
@@ -219,10 +125,10 @@ pub(crate) enum Refused {
 pub struct Layout {
     reservation: Arc<Reservation>,
     mappings: Vec<Mapping>,
-    places: Places,
+    addresses: AddressMap,
     packet: Option<Arc<PacketWindows>>,
-    /// Of its windows.
-    doors: ArrayVec<Door, 2>,
+    /// Pages of the packet's windows.
+    packet_pages: ArrayVec<PacketPages, 2>,
 }
 
 impl Layout {
@@ -230,9 +136,9 @@ impl Layout {
         Ok(Self {
             reservation: Arc::new(Reservation::new()?),
             mappings: Vec::new(),
-            places: Places::default(),
+            addresses: AddressMap::default(),
             packet: None,
-            doors: ArrayVec::new(),
+            packet_pages: ArrayVec::new(),
         })
     }
 
@@ -242,73 +148,75 @@ impl Layout {
         self.reservation.at(0).cast()
     }
 
-    /// Aliases, and where the stack is.
-    pub(crate) const fn places(&self) -> &Places {
-        &self.places
+    /// Aliases and the stack.
+    pub(crate) const fn addresses(&self) -> &AddressMap {
+        &self.addresses
     }
 
-    /// Takes over where stack and task registers are. The alias stays: it is what is mapped, whatever a view shows.
-    pub(super) const fn take_places(&mut self, mut places: Places) {
-        places.set_l1(self.places.l1_base(), self.places.l1_size());
-        self.places = places;
+    /// Sets stack and task registers as in `addresses`. The alias of L1 stays as it is mapped.
+    pub(super) const fn set_addresses(&mut self, mut addresses: AddressMap) {
+        addresses.set_l1(self.addresses.l1_base(), self.addresses.l1_size());
+        self.addresses = addresses;
     }
 
-    /// Whether `len` bytes at `base` are mapped for stores, for good.
+    /// Whether `len` bytes at `base` are permanently mapped for stores.
     pub(crate) fn writable(&self, base: u32, len: u32) -> bool {
-        let lasting = |it: &&Mapping| it.access == Access::Write && !it.closed;
-        let holds = |it: &Mapping| it.base <= base && base.checked_add(len).is_some_and(|end| end <= it.end());
-        self.mappings.iter().filter(lasting).any(holds)
+        let permanent = |mapping: &&Mapping| mapping.access == Access::Write && !mapping.closed;
+        let contains =
+            |mapping: &Mapping| mapping.base <= base && base.checked_add(len).is_some_and(|end| end <= mapping.end());
+        self.mappings.iter().filter(permanent).any(contains)
     }
 
-    /// The guest address that translated code computed when it faulted at `host`, if it can have been that.
+    /// The guest address that translated code computed for host address `host`; `None` outside of the reservation.
     pub(crate) fn guest_address(&self, host: usize) -> Option<u32> {
-        let offset = host.checked_sub(self.reservation.start.as_ptr().addr())?;
-        #[allow(clippy::cast_possible_truncation, reason = "guest addresses wrap around, guards are their other ends")]
-        (offset < RESERVED).then_some(offset.wrapping_sub(GUARD_BELOW) as u32)
+        self.reservation.guest_address(host)
     }
 
-    /// What it means that an access at `address` faulted. Async-signal-safe.
-    pub(crate) fn refused(&self, address: u32, access: Access) -> Refused {
+    /// Handles a fault of an access at `address`. Opens a window of the packet if the access may be repeated then.
+    /// Async-signal-safe.
+    pub(crate) fn resolve_fault(&self, address: u32, access: Access) -> FaultOutcome {
         if is_device(address) {
-            return Refused::Device;
+            return FaultOutcome::Device;
         }
-        let place = self.places.place(address, 1);
-        let door = self.doors.iter().find(|door| place.wrapping_sub(door.base) < PACKET_WINDOW);
-        if door.is_some_and(|door| door.open(access, self)) {
-            return Refused::Again;
+        let canonical = self.addresses.canonical(address, 1);
+        let window = self.packet_pages.iter().find(|window| canonical.wrapping_sub(window.base) < PACKET_WINDOW);
+        if window.is_some_and(|window| window.open(access, self)) {
+            return FaultOutcome::Retry;
         }
-        Refused::Fault(match access {
-            _ if self.places.below_stack(address) => Cause::StackOverflow,
+        FaultOutcome::Fault(match access {
+            _ if self.addresses.below_stack(address) => Cause::StackOverflow,
             Access::Read => Cause::LoadAccess,
             Access::Write => Cause::StoreAccess,
         })
     }
 
-    /// Adds a mapping, and shows it in the alias window if it lies in what that shows. Returns `window`, whose bytes and access these
-    /// are, as it is seen there. After a [`SpaceError::System`] those that were returned before are not to be accessed any more.
+    /// Adds a mapping, also to the alias window if it lies in the L1 of that. `window` has the mapping's bytes and
+    /// access; the result accesses them at the guest's host addresses. After a [`SpaceError::System`] the results of
+    /// earlier calls must not be accessed any more.
     pub(super) fn add(&mut self, mapping: Mapping, window: Window) -> Result<Window, SpaceError> {
         self.check(&mapping)?;
-        self.show(&mapping)?;
-        self.show_alias(&mapping)?;
-        // SAFETY: it was just mapped there; what is mapped later in the same pages shows the same memory in them, and takes no access
-        // away: `check` and `show` see to that.
-        let window = unsafe { window.seen_at(mapping.base, &self.reservation) };
+        self.map(&mapping)?;
+        self.map_alias(&mapping)?;
+        // SAFETY: the mapping was just made there. By `check` and `map`, later mappings in its pages have the same
+        // memory, and take no access away.
+        let window = unsafe { window.at_guest(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
         Ok(window)
     }
 
-    /// A window of the packet for [`Layout::add_packet`]: the bytes at `offset` of `region`, if it has as many.
+    /// Makes a window of the packet for [`Layout::add_packet`] from the bytes at `offset` of `region`. `None` when the
+    /// region ends before.
     pub(super) fn packet_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<PacketWindow> {
-        let own = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
-        // SAFETY: the window accesses it only after `Door::open` had it mapped writable, which it stays.
-        let seen = unsafe { own.clone().seen_at(base, &self.reservation) };
-        Some(PacketWindow::new(region, offset, own, seen))
+        let in_region = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
+        // SAFETY: the packet window accesses these bytes only after `PacketPages::open` made them permanently writable.
+        let in_guest = unsafe { in_region.clone().at_guest(base, &self.reservation) };
+        Some(PacketWindow::new(region, offset, in_region, in_guest))
     }
 
-    /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.
+    /// Makes the alias window: maps the L1 at `l1_base` at [`L1_ALIAS`] too.
     pub(super) fn add_alias(&mut self, l1_base: u32, size: u32) -> Result<(), SpaceError> {
-        if self.places.l1_size() != 0 {
-            return Err(SpaceError::Again("L1 alias"));
+        if self.addresses.l1_size() != 0 {
+            return Err(SpaceError::AlreadyMapped("L1 alias"));
         }
         let end = L1_ALIAS.checked_add(size).filter(|_| (l1_base | size).is_multiple_of(PAGE));
         let kind = RegionKind::Scratchpad;
@@ -316,12 +224,12 @@ impl Layout {
         if let Some(other) = self.mappings.iter().find(|other| other.part(L1_ALIAS, end).is_some()) {
             return Err(SpaceError::Shared { kind, base: L1_ALIAS, other: other.kind });
         }
-        self.places.set_l1(l1_base, size);
+        self.addresses.set_l1(l1_base, size);
         let mappings = self.mappings.clone();
-        mappings.iter().try_for_each(|mapping| self.show_alias(mapping))
+        mappings.iter().try_for_each(|mapping| self.map_alias(mapping))
     }
 
-    /// Adds the packet's windows at these addresses, closed.
+    /// Adds the packet's windows at these addresses. They are closed until the first access.
     pub(super) fn add_packet(
         &mut self,
         windows: &Arc<PacketWindows>,
@@ -329,7 +237,7 @@ impl Layout {
         l2_base: u32,
     ) -> Result<(), SpaceError> {
         if self.packet.is_some() {
-            return Err(SpaceError::Again("packet window"));
+            return Err(SpaceError::AlreadyMapped("packet window"));
         }
         let levels = [(Level::L1, RegionKind::Packet, l1_base), (Level::L2, RegionKind::L2Packet, l2_base)];
         let mut closed = ArrayVec::<_, 2>::new();
@@ -346,9 +254,9 @@ impl Layout {
             return Err(SpaceError::Shared { kind: l2.kind, base: l2.base, other: l1.kind });
         }
         for (level, mapping) in closed {
-            self.show(&mapping)?;
-            self.show_alias(&mapping)?;
-            self.doors.push(Door::new(level, mapping.base));
+            self.map(&mapping)?;
+            self.map_alias(&mapping)?;
+            self.packet_pages.push(PacketPages::new(level, mapping.base));
             self.mappings.push(mapping);
         }
         self.packet = Some(windows.clone());
@@ -357,17 +265,17 @@ impl Layout {
 
     fn check(&self, mapping: &Mapping) -> Result<(), SpaceError> {
         let shared = |other| SpaceError::Shared { kind: mapping.kind, base: mapping.base, other };
-        if mapping.part(L1_ALIAS, L1_ALIAS + self.places.l1_size()).is_some() {
+        if mapping.part(L1_ALIAS, L1_ALIAS + self.addresses.l1_size()).is_some() {
             return Err(shared(RegionKind::Scratchpad));
         }
-        let apart = |other: &Mapping| other.closed || mapping.closed || !other.agrees(mapping);
+        let conflicts = |other: &Mapping| other.closed || mapping.closed || !other.maps_same_bytes(mapping);
         let mut others = self.mappings.iter();
-        let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && apart(o));
+        let other = others.find(|other| other.part(mapping.base, mapping.end()).is_some() && conflicts(other));
         other.map_or(Ok(()), |other| Err(shared(other.kind)))
     }
 
-    /// Shows a mapping where it belongs. A page of two mappings may be written when one of them may.
-    fn show(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+    /// Maps pages at their guest address. A page of two mappings is writable if one of them is.
+    fn map(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
         let written = |from, to| {
             let mut written = self.mappings.iter().filter(|other| other.access == Access::Write);
             written.any(|other| other.part(from, to).is_some())
@@ -378,8 +286,9 @@ impl Layout {
             Access::Read if !mixed => ProtFlags::READ,
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
-        self.reservation.show(mapping.base, &mapping.pages, protection)?;
-        // Taken away where nobody has it, so that it is never missing where somebody has: others may access that meanwhile.
+        self.reservation.map(mapping.base, &mapping.pages, protection)?;
+        // Write access is removed from pages without it, rather than added to the others: tasks may write these
+        // meanwhile.
         let pages = (mapping.base..mapping.end()).step_by(PAGE as usize);
         for page in pages.filter(|&page| mixed && !written(page, page + PAGE)) {
             let protected = self.reservation.protect(page, PAGE, MprotectFlags::READ);
@@ -388,10 +297,10 @@ impl Layout {
         Ok(())
     }
 
-    fn show_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
-        let (l1, size) = (self.places.l1_base(), self.places.l1_size());
+    fn map_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+        let (l1, size) = (self.addresses.l1_base(), self.addresses.l1_size());
         let Some(part) = mapping.part(l1, l1.saturating_add(size)) else { return Ok(()) };
         let base = L1_ALIAS + (part.base - l1);
-        self.show(&Mapping { base, ..part })
+        self.map(&Mapping { base, ..part })
     }
 }

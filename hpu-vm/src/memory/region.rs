@@ -11,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use spin_abi::map::PAGE;
 
 use super::budget::Mappings;
-use super::window::{load, store};
-use super::{SpaceError, failed};
+use super::copy::{load, store};
+use super::error::{SpaceError, failed};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
@@ -28,7 +28,7 @@ pub struct Region {
 
 // SAFETY: the mapping belongs to the region until it is dropped, on whatever thread.
 unsafe impl Send for Region {}
-// SAFETY: nothing is read or written through `&Region` but by the atomic accesses of `window`.
+// SAFETY: only the atomic accesses of `window` and `copy` read or write through `&Region`.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -73,7 +73,7 @@ impl Region {
         self.len
     }
 
-    /// Address of the byte at `offset`, from which `len` bytes are in the region.
+    /// Host address of `len` bytes at `offset`; `None` when they are not in the region.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let inside = offset <= self.len && len <= self.len - offset;
@@ -81,17 +81,18 @@ impl Region {
     }
 
     /// Copies `from` to `offset`; `None` and no effect when it does not fit.
-    #[must_use = "what does not fit is not written"]
+    #[must_use = "bytes that do not fit are not written"]
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let at = self.at(offset, from.len())?;
-        // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics only.
+        // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics
+        // only.
         unsafe { store(at, from) };
         Some(())
     }
 
     /// Fills `to` from `offset`; `None` and no effect when the range is not in the region.
-    #[must_use = "what is not there is not read"]
+    #[must_use = "bytes outside of the region are not read"]
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         let at = self.at(offset, to.len())?;
@@ -101,7 +102,7 @@ impl Region {
     }
 
     /// Zeroes `len` bytes at `offset`, as [`Region::write`] does.
-    #[must_use = "what does not fit is not cleared"]
+    #[must_use = "bytes that do not fit are not cleared"]
     #[inline]
     pub fn clear(&self, offset: usize, len: usize) -> Option<()> {
         static ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];

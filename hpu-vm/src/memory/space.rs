@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use spin_abi::map::{PACKET_WINDOW, PAGE};
 
-use super::budget::Seat;
-use super::layout::Mapping;
-use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
-use super::{Access, Layout, Region, SpaceError, Window};
-use crate::view::{Memory, Range, RegionKind, View};
+use super::budget::SpacePermit;
+use super::error::SpaceError;
+use super::layout::{Layout, Mapping};
+use super::packet::{Level, PacketLender, PacketWindow, PacketWindows, TaskStart};
+use super::region::Region;
+use super::window::Window;
+use crate::address::{Access, RegionKind};
+use crate::view::{Memory, Range, View};
 
 /// Guest memory: regions mapped at guest addresses, and the [`View`] of their exact bytes.
 ///
@@ -21,7 +24,7 @@ pub struct Space {
     packet: Option<Arc<PacketWindows>>,
     /// Bytes of the L2 window that the view has.
     l2_len: u32,
-    _seat: Seat,
+    _permit: SpacePermit,
 }
 
 impl Space {
@@ -30,8 +33,8 @@ impl Space {
     /// # Errors
     /// [`SpaceError::Full`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
-        let seat = Seat::take()?;
-        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _seat: seat })
+        let permit = SpacePermit::take()?;
+        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _permit: permit })
     }
 
     /// Maps `len` bytes at `offset` of `region` at `guest_base`. The view contains exactly these bytes; translated code
@@ -59,7 +62,7 @@ impl Space {
         self.view.check(kind, guest_base, len as usize)?;
         let window = self.layout.add(mapping, window).inspect_err(|error| {
             if matches!(error, SpaceError::System { .. }) {
-                // What other ranges show may be gone.
+                // The memory of other ranges may be gone.
                 (self.view, self.packet) = (View::new(), None);
             }
         })?;
@@ -67,7 +70,7 @@ impl Space {
     }
 
     /// Maps the packet window of L2 at `guest_base`, the start of a page: [`PACKET_WINDOW`] bytes with the packet of
-    /// [`Space::offer`].
+    /// [`Space::with_packet`].
     ///
     /// # Errors
     /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Full`] a part of the window may be
@@ -125,7 +128,7 @@ impl Space {
         let windows = Arc::new(PacketWindows::new(l1, l2));
         self.layout.add_packet(&windows, l1_base.unwrap_or(0), l2_base)?;
         self.packet = Some(windows.clone());
-        // What is looked for most often first.
+        // The window that is searched most often comes first.
         for (kind, level, base) in bases.rev() {
             self.push(Range { kind, base, memory: Memory::packet(windows.clone(), level) })?;
         }
@@ -134,7 +137,7 @@ impl Space {
 
     fn push(&mut self, range: Range<'static>) -> Result<(), SpaceError> {
         self.view.push(range)?;
-        self.layout.take_places(self.view.places());
+        self.layout.set_addresses(self.view.addresses());
         Ok(())
     }
 
@@ -153,7 +156,7 @@ impl Space {
     /// Translated code handles this alias itself.
     pub fn set_task_alias(&mut self, task_guest_base: u32) {
         self.view.set_task_alias(task_guest_base);
-        self.layout.take_places(self.view.places());
+        self.layout.set_addresses(self.view.addresses());
     }
 
     /// Sets the length of the (first) range of a kind, at most the mapped length.
@@ -174,14 +177,14 @@ impl Space {
     /// Runs a task with up to [`PACKET_WINDOW`] bytes of `packet` in the windows. The packet is copied to a window on
     /// the task's first access there, or at once if earlier tasks accessed that window. After the task the L2 content
     /// is copied back to `packet` if it may have been changed. Bytes left behind the packet by a longer one are
-    /// cleared. A parked task is [resumed](Begun::Before) with its own content in L1.
+    /// cleared. A parked task is [resumed](TaskStart::Resumed) with its own content in L1.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
     #[inline]
-    pub fn offer<R>(
+    pub fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
-        begun: Begun,
+        start: TaskStart,
         task: impl FnOnce(&Layout, &mut View<'static>) -> R,
     ) -> R {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
@@ -190,19 +193,19 @@ impl Space {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        let offering = self.packet.as_deref().map(Offering::to);
-        let offered = offering.as_ref().map(|offering| offering.offer(packet, begun, true));
+        let lender = self.packet.as_deref().map(PacketLender::new);
+        let lease = lender.as_ref().map(|lender| lender.lend(packet, start, true));
         let result = task(layout, view);
-        drop(offered);
+        drop(lease);
         result
     }
 
-    /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
-    /// without an offer no access finds one.
+    /// Sets the length of the L2 window, at most [`PACKET_WINDOW`]. The rest of the former packet needs no clearing: no
+    /// access finds a packet while none is lent.
     pub(crate) fn fit_l2(&mut self, len: u32) {
         if self.packet.is_some() {
             self.l2_len = len;
-            // The window was pushed with room for this.
+            // The window was added with this maximum length.
             let _ = self.view.set_len(RegionKind::L2Packet, len);
         }
     }
@@ -212,17 +215,14 @@ impl Space {
         self.packet.as_deref()
     }
 
-    /// Whether any task has read the packet in L2 so far.
-    #[must_use]
-    pub fn l2_read(&self) -> bool {
-        self.packet().is_some_and(PacketWindows::read)
+    #[cfg(test)]
+    pub(crate) fn l2_read(&self) -> bool {
+        self.packet().is_some_and(|windows| windows.has_use(super::packet::L2_READ))
     }
 
-    /// Whether any task has written the packet in L2 so far. If so, a packet may differ from its frame while its task
-    /// runs.
-    #[must_use]
-    pub fn l2_written(&self) -> bool {
-        self.packet().is_some_and(PacketWindows::written)
+    #[cfg(test)]
+    pub(crate) fn l2_written(&self) -> bool {
+        self.packet().is_some_and(|windows| windows.has_use(super::packet::L2_WRITTEN))
     }
 
     /// Returns the view of the exact bytes.

@@ -1,5 +1,5 @@
-use super::layout::Refused;
-use super::{Access, Begun, GUARD_BELOW, Region, Space, SpaceError, Window};
+use super::layout::FaultOutcome;
+use super::{Access, GUARD_BELOW, Region, Space, SpaceError, TaskStart, Window};
 use crate::code::Code;
 use crate::device::NoDevice;
 use crate::hart::Hart;
@@ -70,7 +70,7 @@ fn segments_may_begin_in_the_middle_of_a_page() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
+fn impossible_mappings_are_refused_and_change_nothing() {
     let (memory, other, mut space) = (region(4), region(1), space());
     let mut map = |base, region: &Arc<Region>, offset, len| space.map(DATA, base, region, offset, len, Access::Write);
     assert_eq!(map(0x5000, &memory, 0, 2 * PAGE + 1), Ok(()));
@@ -84,7 +84,7 @@ fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
     for (offset, len) in [(0, PAGE + 1), (PAGE, 1), (1, PAGE), (u32::MAX, 1), (1, u32::MAX)] {
         assert_eq!(map(0x1000 + offset % PAGE, &other, offset, len), outside(offset, len));
     }
-    // The third page of the first mapping has one byte of it.
+    // The third page of the first mapping contains one of its bytes.
     assert_eq!(map(0x7800, &other, 0x800, 4), Err(SpaceError::Shared { kind: DATA, base: 0x7000, other: DATA }));
     assert!(matches!(map(0x7000, &memory, 2 * PAGE, 1), Err(SpaceError::View(_))));
     assert_eq!(map(0x7800, &memory, 2 * PAGE + 0x800, 4), Ok(()));
@@ -108,7 +108,7 @@ fn lengths_change_within_what_is_mapped() {
 }
 
 #[test]
-fn what_was_copied_from_last_is_as_long_as_it_is_now() {
+fn the_cached_window_has_its_current_length() {
     let mut space = space();
     space.set_l1_alias(L1, 0x4_0000).expect("an alias");
     space.map(DATA, 0x1000, &region(1), 0, 100, Access::Write).expect("mapped");
@@ -141,9 +141,9 @@ fn what_was_copied_from_last_is_as_long_as_it_is_now() {
     assert_eq!(copied(&mut space, 0x1000 + 90, 10).as_deref(), Some(&b"at the end"[..]));
 }
 
-/// Copies from memory that lies where other memory's alias does, too.
+/// Copies from memory at the addresses of other memory's alias.
 #[test]
-fn what_stands_for_other_addresses_does_so_for_each_copy() {
+fn aliases_hold_for_each_copy() {
     let shared = |kind, base: u32, byte| {
         let region = Region::around(base, &[byte; 2 * PAGE as usize]).expect("memory");
         let window = Window::new(&region, 0, 2 * PAGE, Access::Write).expect("all of it");
@@ -181,7 +181,7 @@ fn the_alias_shows_what_is_mapped_before_and_after() {
     let taken = space.map(DATA, L1_ALIAS + 0x2000, &region(1), 0, 1, Access::Write);
     let kind = RegionKind::Scratchpad;
     assert_eq!(taken, Err(SpaceError::Shared { kind: DATA, base: L1_ALIAS + 0x2000, other: kind }));
-    assert_eq!(space.set_l1_alias(L1, PAGE), Err(SpaceError::Again("L1 alias")));
+    assert_eq!(space.set_l1_alias(L1, PAGE), Err(SpaceError::AlreadyMapped("L1 alias")));
     let mut occupied = self::space();
     occupied.map(DATA, L1_ALIAS, &region(1), 0, 1, Access::Write).expect("mapped");
     assert_eq!(occupied.set_l1_alias(L1, PAGE), Err(SpaceError::Shared { kind, base: L1_ALIAS, other: DATA }));
@@ -192,8 +192,8 @@ fn the_page_below_the_stack_is_known_in_the_alias_window() {
     let mut space = space();
     space.map(RegionKind::Stack, L1 + PAGE, &region(1), 0, PAGE, Access::Write).expect("mapped");
     space.set_l1_alias(L1, 0x4_0000).expect("an alias");
-    let mut below = |at| (space.parts().1.below_stack(at), space.parts().0.refused(at, Access::Read));
-    let overflow = Refused::Fault(Cause::StackOverflow);
+    let mut below = |at| (space.parts().1.below_stack(at), space.parts().0.resolve_fault(at, Access::Read));
+    let overflow = FaultOutcome::Fault(Cause::StackOverflow);
     assert_eq!([L1, L1_ALIAS + 0xfff].map(&mut below), [(true, overflow), (true, overflow)]);
 }
 
@@ -207,7 +207,7 @@ fn task_registers_are_seen_in_the_driver_page() {
     assert_eq!(bytes(&mut space, L1 + PAGE - 96), Some(*b"regi"));
     assert_eq!(space.view().kind_of(first + 4, 68), Some((RegionKind::Task, 4)));
     assert_eq!(space.view().kind_of(first + 4, 69), None);
-    // What reaches over either end is for the device.
+    // Accesses across either end are the device's.
     assert_eq!(bytes::<4>(&mut space, behind - 2), None);
     assert_eq!(bytes::<2>(&mut space, behind - 2), Some([0; 2]));
     assert_eq!(bytes::<4>(&mut space, first - 1), None);
@@ -223,10 +223,10 @@ fn pages_are_open_around_exact_ranges_when_asked() {
     let view = space.view();
     view.set_checks(Checks::Page);
     assert_eq!(view.store(0x5000, *b"head"), Some(()));
-    // One of the page's two ranges may be written.
+    // One of the page's two ranges is writable.
     assert_eq!(view.store(0x5802, *b"tail"), Some(()));
     assert_eq!(view.load(0x5804), Some(*b"il\0\0"));
-    // Over to the next page, which may be read only.
+    // Across to the next page, which is read-only.
     assert_eq!(view.load(0x5ffe), Some([0; 4]));
     assert_eq!(view.store(0x5ffe, [1; 4]), None);
     assert_eq!(view.load(0x5ffe), Some([0; 2]));
@@ -245,7 +245,7 @@ fn on_packet(space: &mut Space, frame: &mut [u8], program: &[Inst]) -> (Exit, u3
     let code = Code::of(0x1d00_0000, program.iter().chain([&Inst::new(Op::Jalr).rs1(Reg::RA)]));
     let mut hart = Hart::new(0);
     hart.begin(0x1d00_0000, 0, L2);
-    let exit = space.offer(frame, Begun::Now, |_, view| run(&mut hart, &code, view, &mut NoDevice, 100));
+    let exit = space.with_packet(frame, TaskStart::New, |_, view| run(&mut hart, &code, view, &mut NoDevice, 100));
     (exit, hart.get(Reg::A1))
 }
 
@@ -253,7 +253,7 @@ fn on_packet(space: &mut Space, frame: &mut [u8], program: &[Inst]) -> (Exit, u3
 fn a_packet_is_in_l2_for_those_who_look() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
-    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::Again("packet window")));
+    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::AlreadyMapped("packet window")));
     let load = |offset| Inst::new(Op::Lbu).rd(Reg::A1).rs1(Reg::A0).imm(offset);
     let store = Inst::new(Op::Sb).rs1(Reg::A0).rs2(Reg::A0).imm(1);
 
@@ -268,7 +268,7 @@ fn a_packet_is_in_l2_for_those_who_look() {
     let mut frame = [4, 5, 6];
     assert_eq!(on_packet(&mut space, &mut frame, &[store, load(2)]), (Exit::Returned, 6));
     assert_eq!((frame, space.l2_written()), ([4, 0, 6], true));
-    // The next packet is not the one before.
+    // The next packet is a new one.
     let mut frame = [7, 8, 9];
     assert_eq!(on_packet(&mut space, &mut frame, &[load(1)]), (Exit::Returned, 8));
     assert_eq!(frame, [7, 8, 9]);
@@ -282,7 +282,7 @@ fn nothing_of_a_longer_packet_is_left_behind_a_shorter_one() {
     space.map_l2_packet_in(L2, &memory, PAGE).expect("mapped");
     space.view().set_checks(Checks::Page);
     let mut in_window = |packet: &mut [u8], look: bool| {
-        space.offer(packet, Begun::Now, |_, view| if look { view.load::<4>(L2) } else { None });
+        space.with_packet(packet, TaskStart::New, |_, view| if look { view.load::<4>(L2) } else { None });
         let mut bytes = [0; 6];
         memory.read(PAGE as usize - 1, &mut bytes).expect("inside");
         bytes
@@ -316,14 +316,14 @@ fn copies_see_the_packet_without_looking_at_it_and_change_it() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
     let mut frame = [1, 2, 3, 4];
-    space.offer(&mut frame, Begun::Now, |_, view| {
+    space.with_packet(&mut frame, TaskStart::New, |_, view| {
         let mut out = [0; 2];
         view.copy_out(L2 + 1, &mut out).expect("readable");
         assert_eq!((out, view.kind_of(L2, 4)), ([2, 3], Some((RegionKind::L2Packet, 0))));
         assert_eq!(view.copy_out(L2 + 3, &mut out), None);
     });
     assert_eq!((space.l2_read(), space.l2_written()), (false, false));
-    space.offer(&mut frame, Begun::Now, |_, view| {
+    space.with_packet(&mut frame, TaskStart::New, |_, view| {
         view.copy_in(L2 + 1, &[9]).expect("writable");
         let mut out = [0; 4];
         view.copy_out(L2, &mut out).expect("readable");
@@ -332,11 +332,11 @@ fn copies_see_the_packet_without_looking_at_it_and_change_it() {
     assert_eq!((frame, space.l2_read(), space.l2_written()), ([1, 9, 3, 4], false, true));
 }
 
-/// A space with the packet's windows in the first and second page of the region, two bytes of which are shown in L1.
+/// A space with the packet's windows in the first and second page of the region, with two bytes visible in L1.
 fn with_packet() -> (Space, Arc<Region>) {
     let (mut space, windows) = (space(), region(2));
     space.map_packet_in(&windows, (L1, 0), (L2, PAGE)).expect("mapped");
-    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::Again("packet window")));
+    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::AlreadyMapped("packet window")));
     space.set_l1_alias(L1, PAGE).expect("an alias");
     space.set_len(RegionKind::Packet, 2).expect("room");
     (space, windows)
@@ -350,39 +350,39 @@ fn each_window_has_a_copy_of_its_own_for_those_who_look() {
         windows.read(0, &mut bytes).map(|()| bytes).expect("inside")
     };
     let (mut frame, mut forwarded) = ([1, 2, 3, 4], [0; 2]);
-    space.offer(&mut frame, Begun::Now, |_, view| {
-        assert_eq!(view.look_at_frame(L1, 2, <[u8]>::to_vec), Some(vec![1, 2]));
+    space.with_packet(&mut frame, TaskStart::New, |_, view| {
+        assert_eq!(view.with_frame_bytes(L1, 2, <[u8]>::to_vec), Some(vec![1, 2]));
         view.copy_out(L1_ALIAS, &mut forwarded).expect("readable");
-        assert_eq!((view.look_at_frame(L1, 3, |_| ()), view.load::<4>(L1)), (None, None), "two bytes are shown");
+        assert_eq!((view.with_frame_bytes(L1, 3, |_| ()), view.load::<4>(L1)), (None, None), "two bytes are shown");
     });
     assert_eq!(
-        (forwarded, in_l1(), space.packet().map(|windows| windows.copied(2))),
+        (forwarded, in_l1(), space.packet().map(|windows| windows.expected_copy_len(2))),
         ([1, 2], [0; 4], Some(PAGE as usize))
     );
-    space.offer(&mut frame, Begun::Now, |_, view| {
-        // What is written in L2 is not seen in L1, whose copy is made later.
+    space.with_packet(&mut frame, TaskStart::New, |_, view| {
+        // The later copy in L1 lacks changes in L2.
         view.store(L2, [9]).expect("writable");
         assert_eq!((view.load(L1_ALIAS), view.load(L2 + 1)), (Some([1, 2]), Some([2])));
         view.store(L1 + 1, [8]).expect("writable");
         assert_eq!(
-            (view.load(L1), view.load(L2), view.look_at_frame(L1, 2, |_| ())),
+            (view.load(L1), view.load(L2), view.with_frame_bytes(L1, 2, |_| ())),
             (Some([1, 8]), Some([9, 2]), None)
         );
     });
     assert_eq!((frame, in_l1()), ([9, 2, 3, 4], [1, 8, 0, 0]));
-    // From here on it is there before.
-    space.offer(&mut [5, 6, 7], Begun::Now, |_, _| {});
+    // From here on the packet is copied before the task.
+    space.with_packet(&mut [5, 6, 7], TaskStart::New, |_, _| {});
     assert_eq!(in_l1(), [5, 6, 0, 0]);
-    space.offer(&mut [4], Begun::Now, |_, _| {});
+    space.with_packet(&mut [4], TaskStart::New, |_, _| {});
     assert_eq!(in_l1(), [4, 0, 0, 0]);
 }
 
 #[test]
-fn what_waits_keeps_its_packet_in_l1() {
+fn a_parked_task_keeps_its_packet_in_l1() {
     for looks_before in [false, true] {
         let (mut space, _) = with_packet();
         let mut frame = [1, 2, 3];
-        space.offer(&mut frame, Begun::Now, |_, view| {
+        space.with_packet(&mut frame, TaskStart::New, |_, view| {
             view.store(L2, [9]).expect("writable");
             if looks_before {
                 view.store(L1 + 1, [8]).expect("writable");
@@ -391,9 +391,9 @@ fn what_waits_keeps_its_packet_in_l1() {
         });
         assert_eq!(frame, [9, 2, 3]);
         let kept = if looks_before { [1, 8] } else { [1, 2] };
-        let found = space.offer(&mut frame, Begun::Before, |_, view| (view.load(L1), view.load(L2)));
+        let found = space.with_packet(&mut frame, TaskStart::Resumed, |_, view| (view.load(L1), view.load(L2)));
         assert_eq!(found, (Some(kept), Some([9, 2, 3])));
-        assert_eq!(space.offer(&mut frame, Begun::Now, |_, view| view.load(L1)), Some([9, 2]));
+        assert_eq!(space.with_packet(&mut frame, TaskStart::New, |_, view| view.load(L1)), Some([9, 2]));
     }
 }
 
@@ -417,14 +417,14 @@ fn windows_of_the_packet_are_apart() {
 fn a_view_that_is_kept_knows_no_packet_afterwards() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
-    let mut kept = space.offer(&mut [1, 2], Begun::Now, |_, view| std::mem::take(view));
+    let mut kept = space.with_packet(&mut [1, 2], TaskStart::New, |_, view| std::mem::take(view));
     assert_eq!(kept.load::<1>(L2), None);
     drop(space);
     assert_eq!(kept.load::<1>(L2), None);
-    // On another thread neither, while a packet is offered on this one.
+    // Nor on another thread, while a packet is lent on this one.
     let mut space = self::space();
     space.map_l2_packet(L2).expect("mapped");
-    space.offer(&mut [1, 2], Begun::Now, |_, view| {
+    space.with_packet(&mut [1, 2], TaskStart::New, |_, view| {
         let mut taken = std::mem::take(view);
         let there = thread::scope(|scope| scope.spawn(|| taken.load::<1>(L2)).join().expect("no panic"));
         assert_eq!((there, taken.load::<1>(L2)), (None, Some([1])));
@@ -479,8 +479,8 @@ fn a_packet_is_there_again_after_one_of_another_space_s_was_offered_meanwhile() 
         space.map_l2_packet(L2).expect("mapped");
         space
     });
-    outer.offer(&mut [1, 2], Begun::Now, |_, view| {
-        assert_eq!(inner.offer(&mut [3], Begun::Now, |_, view| view.load::<1>(L2)), Some([3]));
+    outer.with_packet(&mut [1, 2], TaskStart::New, |_, view| {
+        assert_eq!(inner.with_packet(&mut [3], TaskStart::New, |_, view| view.load::<1>(L2)), Some([3]));
         assert_eq!((view.load::<1>(L2), inner.view().load::<1>(L2)), (Some([1]), None));
     });
 }
@@ -531,15 +531,15 @@ fn an_alias_that_only_the_view_has_maps_nothing() {
     let mut space = space();
     space.view().set_l1_alias(0x1000, 0xffff_e000);
     space.set_task_alias(0x2000);
-    // At the alias it would lie behind the 4 GiB.
+    // At the alias it would lie beyond the 4 GiB.
     space.map(DATA, 0xe500_0000, &region(1), 0, PAGE, Access::Write).expect("mapped");
     let (layout, _) = space.parts();
-    assert_eq!((layout.places().l1_size(), layout.places().task()), (0, 0x2000));
+    assert_eq!((layout.addresses().l1_size(), layout.addresses().task_base()), (0, 0x2000));
     space.set_l1_alias(L1, 2 * PAGE).expect("there is none yet");
     space.view().set_l1_alias(0x1000, 0xffff_e000);
     space.map(DATA, L1, &region(1), 0, PAGE, Access::Write).expect("mapped");
     let (layout, _) = space.parts();
-    assert_eq!((layout.places().l1_base(), layout.places().l1_size()), (L1, 2 * PAGE));
+    assert_eq!((layout.addresses().l1_base(), layout.addresses().l1_size()), (L1, 2 * PAGE));
 }
 
 /// A load, store or copy of random bytes.
@@ -553,7 +553,7 @@ enum Step {
     Clear(u32, u32),
 }
 
-/// What a step saw.
+/// Result of a step.
 fn step(view: &mut View<'_>, step: &Step) -> Option<Vec<u8>> {
     match *step {
         Step::Load(at, 0) => view.load::<1>(at).map(Vec::from),
@@ -575,7 +575,7 @@ fn step(view: &mut View<'_>, step: &Step) -> Option<Vec<u8>> {
     }
 }
 
-/// Ranges: base, length, whether it may be written. Two share a page.
+/// Ranges: base, length, whether writable. Two share a page.
 const RANGES: [(u32, u32, bool); 4] =
     [(0x1ffc, 10, true), (0x3010, 0x20, true), (0x3040, 0x11, true), (0x4ff0, 0x1010, false)];
 
@@ -602,7 +602,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Shared memory behaves as borrowed memory does, access by access, and ends the same.
+    /// Shared and borrowed memory agree in each access, and in their final contents.
     #[test]
     fn shared_and_borrowed_memory_agree(steps in steps()) {
         let mut plain: Vec<Vec<u8>> = RANGES.iter().map(|&(base, len, _)| (0..len).map(|i| (base + i) as u8).collect()).collect();

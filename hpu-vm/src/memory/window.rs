@@ -8,14 +8,15 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 
 use spin_abi::map::PAGE;
 
-use super::layout::Reservation;
-use super::{Access, Region};
-use crate::view::Checks;
+use super::copy::{load, store};
+use super::region::Region;
+use super::reservation::Reservation;
+use crate::address::{Access, Checks};
 
 /// A part of a region: `len` bytes from an offset, and the pages that contain them. The window keeps the region and its
 /// host addresses alive.
@@ -28,12 +29,12 @@ pub struct Window {
     /// Bytes before the window in its first page.
     lead: u32,
     len: u32,
-    /// What `len` can be at the most.
+    /// Maximum of `len`.
     room: u32,
     access: Access,
-    /// Keeps `pages` mapped,
+    /// Keeps `pages` mapped, unless they are at guest addresses.
     _region: Arc<Region>,
-    /// if they are not shown where guests see them: then this does.
+    /// Keeps `pages` mapped at guest addresses.
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -51,40 +52,27 @@ impl Window {
         if past as usize > region.len() {
             return None;
         }
-        // SAFETY: `first <= past`, which was just seen to be within the region's mapping.
+        // SAFETY: `first <= past`, which was just checked to be within the region's mapping.
         let pages = unsafe { region.start().add(first as usize) };
         let lead = offset - first;
         let (_region, _reservation) = (region.clone(), None);
         Some(Self { pages, pages_len: past - first, lead, len, room: len, access, _region, _reservation })
     }
 
-    /// The same bytes, accessed where a guest sees them, their first page at `base`. Some processors' caches are slow to find a line by
-    /// another address than the last time, and loads by one address wait for stores by another (AMD's software optimization guides, on
-    /// the L1 data cache's linear address tags).
+    /// Accesses the window's bytes at the host addresses where a guest sees them, with their first page at `base`. Some
+    /// processors' caches are slow to find a line by another address than the last one. Loads by one address also wait
+    /// for stores by another. Source: AMD's software optimization guides, on linear address tags of the L1 data cache.
     ///
     /// # Safety
-    /// Whenever it is accessed, the window's pages are mapped there in the reservation, writable if its access is.
-    pub(super) unsafe fn seen_at(self, base: u32, reservation: &Arc<Reservation>) -> Self {
+    /// At each access the window's pages are mapped there in the reservation, writable if the window is.
+    pub(super) unsafe fn at_guest(self, base: u32, reservation: &Arc<Reservation>) -> Self {
         let pages = reservation.address(base);
         Self { pages, _reservation: Some(reservation.clone()), ..self }
     }
 
-    /// Returns the length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> u32 {
+    /// The length in bytes.
+    pub(crate) const fn len(&self) -> u32 {
         self.len
-    }
-
-    /// Whether the window is empty.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the permissions of a task.
-    #[must_use]
-    pub const fn access(&self) -> Access {
-        self.access
     }
 
     /// Changes the length, up to the one it was made with.
@@ -97,8 +85,8 @@ impl Window {
         Some(())
     }
 
-    /// The address of `len` bytes at `offset` from the window's first byte; those before it are at offsets below 0,
-    /// that is, at the upper end of 32 bits.
+    /// The host address of `len` bytes at `offset` from the window's first byte. Bytes before it have negative offsets,
+    /// at the upper end of 32 bits.
     #[inline(always)]
     fn at(&self, offset: u32, len: usize, checks: Checks) -> Option<*mut u8> {
         let in_pages = offset.wrapping_add(self.lead);
@@ -118,7 +106,7 @@ impl Window {
         if self.access == Access::Write { self.at(offset, len, checks) } else { None }
     }
 
-    /// Its first byte, if it has one.
+    /// Host address of the first byte; `None` for an empty window.
     pub(super) fn first(&self) -> Option<*mut u8> {
         self.at(0, 1, Checks::Exact)
     }
@@ -128,7 +116,7 @@ impl Window {
     pub(crate) fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {
         let at = self.at(offset, N, checks)?;
         let mut bytes = [0; N];
-        // SAFETY: `at` checked that `N` bytes are of pages that are mapped as long as `self` is there.
+        // SAFETY: `at` checked that the `N` bytes are in pages that stay mapped as long as `self`.
         unsafe { load(at, &mut bytes) };
         Some(bytes)
     }
@@ -137,7 +125,7 @@ impl Window {
     #[inline(always)]
     pub(crate) fn store<const N: usize>(&self, offset: u32, value: [u8; N], checks: Checks) -> Option<()> {
         let at = self.writable_at(offset, N, checks)?;
-        // SAFETY: as in `load`; what a task may write is mapped writable.
+        // SAFETY: as in `load`; bytes that a task may write are mapped writable.
         unsafe { store(at, &value) };
         Some(())
     }
@@ -168,11 +156,11 @@ impl Window {
     /// Loads a word that is aligned, in the one order of all such accesses.
     pub(crate) fn load_word(&self, offset: u32, checks: Checks) -> Option<u32> {
         let word = self.at(offset, 4, checks).and_then(aligned)?;
-        // SAFETY: four aligned bytes of pages that are mapped as long as `self` is there; only atomics access them.
+        // SAFETY: four aligned bytes of pages that stay mapped as long as `self`; only atomics access them.
         Some(u32::from_le(unsafe { AtomicU32::from_ptr(word) }.load(SeqCst)))
     }
 
-    /// Replaces a word by what `new` makes of it, as one step for all threads; returns the old one.
+    /// Replaces a word by `new` of it, as one step for all threads; returns the old word.
     pub(crate) fn update_word(&self, offset: u32, checks: Checks, new: impl Fn(u32) -> u32) -> Option<u32> {
         let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
         // SAFETY: as in `load_word`.
@@ -182,7 +170,7 @@ impl Window {
         Some(u32::from_le(old))
     }
 
-    /// Replaces a word by `new` if it is `expected`, as one step for all threads; says whether it was.
+    /// Replaces a word by `new` if it is `expected`, as one step for all threads. Returns whether it was.
     pub(crate) fn exchange_word(&self, offset: u32, checks: Checks, expected: u32, new: u32) -> Option<bool> {
         let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
         // SAFETY: as in `load_word`.
@@ -194,151 +182,4 @@ impl Window {
 fn aligned(at: *mut u8) -> Option<*mut u32> {
     let word = at.cast::<u32>();
     word.is_aligned().then_some(word)
-}
-
-/// Whether a copy is one access, which is whole. Any other is left to the C library, which copies whatever others write meanwhile, as the
-/// handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
-#[inline(always)]
-const fn is_whole(address: usize, len: usize) -> bool {
-    // Most are longer, which is found out first.
-    len <= 8 && len.is_power_of_two() && address & (len - 1) == 0
-}
-
-/// Bytes of a copy that may be little more than a packet's headers, which are read next: it is made by sixteens. The C library stores as
-/// much as it can at once, and some processors are slow to load from the upper part of what was just stored so.
-const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
-
-/// Makes such a copy. A processor is slow to load what several stores made just before, too, so these are cut where the address fields of
-/// IPv4 begin and end behind an Ethernet header.
-///
-/// # Safety
-/// `len` bytes, as many as [`HEADERS`] may have, are mapped readable and writable, and do not overlap.
-#[inline(always)]
-unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller says; 16 bytes from each of these on are within the least length, or this one.
-    unsafe {
-        copy_16::<0>(from.wrapping_add(len - 16), to.wrapping_add(len - 16));
-        if len > 62 {
-            copy_16::<46>(from, to);
-        }
-        copy_16::<30>(from, to);
-        copy_16::<14>(from, to);
-        copy_16::<0>(from, to);
-    }
-}
-
-/// Copies 16 bytes from `AT` on.
-///
-/// # Safety
-/// They are mapped readable and writable, and do not overlap.
-#[inline(always)]
-unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
-    // SAFETY: as the caller says. Not Rust's own accesses: others may write meanwhile.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        std::arch::asm!(
-            "movups {bytes}, [{from} + {at}]",
-            "movups [{to} + {at}], {bytes}",
-            from = in(reg) from,
-            to = in(reg) to,
-            at = const AT,
-            bytes = out(xmm_reg) _,
-            options(nostack, preserves_flags),
-        );
-    }
-    // SAFETY: as the caller says.
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    unsafe {
-        libc::memcpy(to.wrapping_add(AT).cast(), from.wrapping_add(AT).cast(), 16);
-    }
-}
-
-/// Fills `to` from `from`.
-///
-/// # Safety
-/// `to.len()` bytes from `from` are mapped readable, and accessed by atomics, translated code and this only.
-#[inline(always)]
-pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
-    // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
-    unsafe {
-        if is_whole(from.addr(), to.len()) {
-            load_whole(from, to);
-        } else if !to.is_empty() {
-            libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len());
-        }
-    }
-}
-
-/// The same by one access. On its own: what copies most often copies more, and is short without it.
-///
-/// # Safety
-/// As [`load`], and [`is_whole`].
-#[inline(never)]
-unsafe fn load_whole(from: *mut u8, to: &mut [u8]) {
-    // SAFETY: as the caller says.
-    unsafe {
-        match to {
-            [_] => to.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
-            [_, _] => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-            [_, _, _, _] => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-            _ => to.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-        }
-    }
-}
-
-/// Copies `from` to `to`.
-///
-/// # Safety
-/// `from.len()` bytes from `to` are mapped writable, and accessed by atomics, translated code and this only.
-#[inline(always)]
-pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
-    if HEADERS.contains(&from.len()) {
-        // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
-        return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
-    }
-    if !is_whole(to.addr(), from.len()) {
-        if !from.is_empty() {
-            // SAFETY: as before.
-            unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
-        }
-        return;
-    }
-    // SAFETY: as the caller says; `is_whole` checked that it is aligned.
-    unsafe {
-        match *from {
-            [a] => AtomicU8::from_ptr(to).store(a, Relaxed),
-            [a, b] => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Relaxed),
-            [a, b, c, d] => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed),
-            [a, b, c, d, e, f, g, h] => {
-                AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Relaxed);
-            }
-            _ => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{load, store};
-
-    #[test]
-    fn every_alignment_and_length_copies_exactly_its_bytes() {
-        for start in 0..9_usize {
-            for length in 0..110_usize {
-                let mut memory = [0_u64; 16];
-                let bytes: Vec<u8> = (1..).take(length).collect();
-                let mut read = vec![0; length];
-                // SAFETY: `start + length` is at most 117 of 128 bytes, and nothing else accesses them.
-                unsafe {
-                    let at = memory.as_mut_ptr().cast::<u8>().add(start);
-                    store(at, &bytes);
-                    load(at, &mut read);
-                }
-                assert_eq!(read, bytes, "{length} bytes at {start}");
-                let all: Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                assert_eq!(all[start..start + length], bytes);
-                assert!(all[..start].iter().chain(&all[start + length..]).all(|byte| *byte == 0));
-            }
-        }
-    }
 }

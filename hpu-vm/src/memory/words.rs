@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 #[derive(Debug)]
 pub(crate) enum Words {
     Mapped(Mapped),
-    /// For want of mappings.
+    /// No mapping was left.
     Allocated(Box<[u32]>),
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Mapped {
     len: usize,
 }
 
-// SAFETY: the mapping is this one's alone, and bound to no thread.
+// SAFETY: the mapping has one owner, and is bound to no thread.
 unsafe impl Send for Mapped {}
 
 impl Words {
-    /// So many; at least one.
+    /// Makes `len` words, at least one.
     pub(crate) fn new(len: usize) -> Self {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
@@ -42,7 +42,7 @@ impl Words {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's, and whoever has its address knows how long it lives.
+        // SAFETY: the mapping is this owner's, and users of its address know how long it lives.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len * size_of::<u32>()) };
     }
 }
@@ -53,7 +53,8 @@ impl Deref for Words {
     #[inline]
     fn deref(&self) -> &[u32] {
         match self {
-            // SAFETY: `len` words are mapped, zeroed by the kernel, page-aligned, and written through `deref_mut` alone.
+            // SAFETY: `len` words are mapped, zeroed by the kernel, page-aligned, and written through `deref_mut`
+            // alone.
             Self::Mapped(Mapped { start, len }) => unsafe { slice::from_raw_parts(start.as_ptr(), *len) },
             Self::Allocated(words) => words,
         }
@@ -64,7 +65,7 @@ impl DerefMut for Words {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u32] {
         match self {
-            // SAFETY: as in `deref`; `self` is borrowed alone.
+            // SAFETY: as in `deref`; `self` is borrowed exclusively.
             Self::Mapped(Mapped { start, len }) => unsafe { slice::from_raw_parts_mut(start.as_ptr(), *len) },
             Self::Allocated(words) => words,
         }

@@ -2,12 +2,12 @@
 
 use libc::{c_void, ucontext_t};
 
-/// What a signal interrupted.
+/// The code that a signal interrupted.
 pub(super) struct Context(*mut ucontext_t);
 
 impl Context {
     /// # Safety
-    /// `context` is the third argument of a signal handler that has not returned yet, and nobody else uses it.
+    /// `context` is the third argument of a signal handler that has not returned yet, and has no other user.
     pub(super) const unsafe fn new(context: *mut c_void) -> Self {
         Self(context.cast())
     }
@@ -59,7 +59,7 @@ impl Context {
         unsafe { (*self.0).uc_mcontext.pc = pc as u64 }
     }
 
-    /// Whether the fault was a write: as the syndrome says, or the instruction where there is none (user emulation).
+    /// Whether the fault was a write, by the syndrome; by the instruction where there is no syndrome (user emulation).
     pub(super) fn is_write(&self) -> bool {
         self.syndrome().map_or_else(
             // SAFETY: the instruction was just executed, so it can be read.
@@ -68,7 +68,7 @@ impl Context {
         )
     }
 
-    /// Walks the records behind the registers (`struct sigcontext`, 16-byte aligned) to that of the syndrome.
+    /// Returns the syndrome from its record behind the registers (`struct sigcontext`, 16-byte aligned).
     fn syndrome(&self) -> Option<u64> {
         let mut at = 0;
         // SAFETY: `new` asked for a valid context, which ends with this area; the kernel ends the records with a zero

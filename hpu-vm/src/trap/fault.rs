@@ -3,17 +3,17 @@
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_void, siginfo_t};
 use spin_abi::fault::Cause;
 
 use super::context::Context;
-use super::{Handler, Running, TrapError, errno, handle, keeping_errno};
-use crate::memory::Access;
-use crate::memory::layout::Refused;
+use super::running::Running;
+use super::signals::{Handler, TrapError, errno, handle, keeping_errno};
+use crate::address::Access;
+use crate::memory::layout::FaultOutcome;
 
-/// The signals of a refused access, and what handled them before.
+/// The former handlers of the signals of a refused access.
 struct Previous {
     segv: libc::sigaction,
     bus: libc::sigaction,
@@ -22,7 +22,7 @@ struct Previous {
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
 
 pub(super) fn install() -> Result<(), TrapError> {
-    // Known before the handlers are there, so that they always find it.
+    // Set before the handlers are installed, so that they always find it.
     let previous = Previous { segv: installed(libc::SIGSEGV, "SIGSEGV")?, bus: installed(libc::SIGBUS, "SIGBUS")? };
     let _ = PREVIOUS.set(previous);
     handle(libc::SIGSEGV, "SIGSEGV", on_fault)?;
@@ -41,7 +41,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     keeping_errno(|| {
         // SAFETY: the kernel calls this with a valid context and information about the fault.
         let (ours, address, code) = unsafe { (Context::new(context), (*info).si_addr().addr(), (*info).si_code) };
-        // One that a process sent has no address, and no instruction that is repeated.
+        // A signal that a process sent has no address, and repeats no instruction.
         let sent = code <= 0;
         if sent || take(ours, address).is_none() {
             chain(signal, info, context, sent);
@@ -49,28 +49,28 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     });
 }
 
-/// Handles a fault of translated code at host address `host`; `None` when it is none.
+/// Handles a fault of translated code at host address `host`; `None` for any other fault.
 fn take(mut context: Context, host: usize) -> Option<()> {
     let running = Running::here()?;
-    // Prologues and epilogues do not touch guest memory: where that faults, a body is.
-    let (site, layout) = (running.site(context.pc())?, running.layout()?);
+    // Prologues and epilogues do not access guest memory, so a fault there is in a body.
+    let (location, layout) = (running.location(context.pc())?, running.layout()?);
     let address = layout.guest_address(host)?;
-    let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
-    let cause = match layout.refused(address, access) {
-        Refused::Again => return Some(()),
-        Refused::Fault(cause) => cause,
-        Refused::Device => {
-            running.state().device_touched.store(1, Relaxed);
+    let access = if location.atomic || context.is_write() { Access::Write } else { Access::Read };
+    let cause = match layout.resolve_fault(address, access) {
+        FaultOutcome::Retry => return Some(()),
+        FaultOutcome::Fault(cause) => cause,
+        FaultOutcome::Device => {
+            running.note_device_access();
             Cause::DeviceAccess
         }
     };
-    running.set_fault(cause, site, address);
-    context.set_pc(site.fault_return);
+    running.set_fault(cause, location, address);
+    context.set_pc(location.fault_return);
     Some(())
 }
 
-/// Somebody else's signal: their handler, or the default action when the instruction is repeated, or the signal if it was
-/// sent.
+/// Passes on a signal that translated code did not cause: to the former handler, or to the default action. The default
+/// action follows when the instruction is repeated, or when a signal that was sent is raised again.
 fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, sent: bool) {
     let previous = PREVIOUS.get().map(|previous| if signal == libc::SIGBUS { &previous.bus } else { &previous.segv });
     let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
@@ -78,8 +78,8 @@ fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, sent: bool) 
     if sent && action == libc::SIG_IGN {
         return;
     }
-    // SAFETY: what was installed as a handler is a function of the signature that its flags say. Without one the default
-    // action is restored, which no memory depends on.
+    // SAFETY: an installed handler is a function of the signature that its flags say. Without one the default action is
+    // restored, which no memory depends on.
     unsafe {
         if action == libc::SIG_DFL || action == libc::SIG_IGN {
             libc::signal(signal, libc::SIG_DFL);

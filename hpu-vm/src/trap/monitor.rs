@@ -4,8 +4,8 @@
 //! monitor must run even if all cores are busy, so it has real-time priority. Where that priority is not permitted
 //! there is no monitor, and each thread uses its own timer. Without a core of its own, the monitor's checks cost
 //! another thread as much as ticks. If at least two threads have a core each, a thread between two tasks therefore
-//! [checks all](Monitor::look_instead). The monitor then runs only [rarely](RARELY), as a backstop for the case that no
-//! thread does so.
+//! [checks all](Monitor::check_for_peers). The monitor then runs only every [`RELAXED_PERIOD`], as a backstop for the
+//! case that no thread does so.
 
 use std::ptr;
 use std::sync::atomic::AtomicBool;
@@ -19,35 +19,38 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Pid};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, set_capabilities};
 
 use super::threads::Threads;
-use super::watchdog::{SOON, TICK, Watch, now};
+use super::watch::{CHECK_PERIOD, MonitorThread, RECHECK, Watch, now};
 
-/// Nanoseconds without a task after which the monitor sleeps until somebody has one.
-const QUIET: u64 = 1_000_000_000;
-/// Nanoseconds between two looks of the monitor while others look at each other. That late after its limit a task may be ended if all
-/// threads came to such at the same time, none for a while before; from then on it is a [`TICK`] again.
-const RARELY: u64 = 9 * TICK.unsigned_abs();
+/// Nanoseconds without a task after which the monitor sleeps until a thread begins one.
+const IDLE_TIMEOUT: u64 = 1_000_000_000;
+/// Nanoseconds between two checks of the monitor while threads check each other. A task may be ended that late after
+/// its limit if all threads began such tasks at the same time, and none was too long for a while before. From then on
+/// the delay is one [`CHECK_PERIOD`] again.
+const RELAXED_PERIOD: u64 = 9 * CHECK_PERIOD.unsigned_abs();
 
-/// The monitor, for threads whose tasks it looks at.
+/// The monitor, and the threads that it checks.
 pub(super) struct Monitor {
     threads: Mutex<Threads>,
-    /// There is a core on which none of them runs.
-    apart: AtomicBool,
     id: Pid,
-    thread: Thread,
+    thread: MonitorThread,
 }
 
 impl Monitor {
-    /// The process's; `None` where it may not have real-time priority, when it is asked for first. The thread keeps the priority, and none of
-    /// the capabilities that the caller has.
+    fn new(id: Pid, thread: Thread) -> Self {
+        Self { threads: Mutex::default(), id, thread: MonitorThread { thread, own_core: AtomicBool::new(false) } }
+    }
+
+    /// The process's monitor; `None` if real-time priority was not permitted at the first call. The thread keeps the
+    /// priority, and none of the caller's capabilities.
     pub(super) fn get() -> Option<&'static Self> {
         static MONITOR: OnceLock<Option<Monitor>> = OnceLock::new();
         MONITOR
             .get_or_init(|| {
-                let (tell, told) = mpsc::sync_channel(0);
+                let (started, id) = mpsc::sync_channel(0);
                 let start = move || {
                     let id = (take_priority() && drop_capabilities()).then(rustix::thread::gettid);
-                    // Who asked waits.
-                    let _ = tell.send(id);
+                    // The caller waits for it.
+                    let _ = started.send(id);
                     if id.is_some()
                         && let Some(monitor) = MONITOR.wait()
                     {
@@ -55,133 +58,119 @@ impl Monitor {
                     }
                 };
                 let thread = thread::Builder::new().name("spin-monitor".to_owned()).spawn(start).ok()?;
-                let id = told.recv().ok()??;
-                Some(Self {
-                    threads: Mutex::default(),
-                    apart: AtomicBool::new(false),
-                    id,
-                    thread: thread.thread().clone(),
-                })
+                Some(Self::new(id.recv().ok()??, thread.thread().clone()))
             })
             .as_ref()
     }
 
-    /// One that never looks: who is looked at is so by others.
+    /// A monitor that never checks: its threads check each other.
     #[cfg(test)]
-    pub(super) fn of_nobody() -> &'static Self {
-        Box::leak(Box::new(Self {
-            threads: Mutex::default(),
-            apart: AtomicBool::new(false),
-            id: rustix::thread::gettid(),
-            thread: thread::current(),
-        }))
+    pub(super) fn inactive() -> &'static Self {
+        Box::leak(Box::new(Self::new(rustix::thread::gettid(), thread::current())))
     }
 
-    /// Whether it may look rarely now.
+    /// Whether the monitor may check at [`RELAXED_PERIOD`] now.
     #[cfg(test)]
-    pub(super) fn may_look_rarely(&self) -> bool {
-        self.threads().see_to_each_other(now())
+    pub(super) fn may_relax(&self) -> bool {
+        self.threads().check_each_other(now())
     }
 
-    /// Has this thread looked at from now on.
+    /// The monitor's thread.
+    pub(super) const fn thread(&self) -> &MonitorThread {
+        &self.thread
+    }
+
+    /// Checks this thread from now on.
     pub(super) fn add(&self, watch: &Arc<Watch>) {
         self.threads().add(watch);
-        self.keep_off();
+        self.update_affinity();
     }
 
-    /// Looks at this thread no more.
+    /// Checks this thread no more.
     pub(super) fn remove(&self, watch: &Arc<Watch>) {
         self.threads().remove(watch);
-        self.keep_off();
+        self.update_affinity();
     }
 
-    /// Whether it looks soon at who had a task that was too long, and interrupts nobody with that.
-    pub(super) fn looks_soon(&self) -> bool {
-        self.apart.load(Relaxed)
-    }
-
-    /// Looks at all threads whom it is time to look at, unless the monitor has a core for that. For a thread between two of its tasks, and
-    /// as often as that says: in so many nanoseconds.
-    pub(super) fn look_instead(&self, watch: &Watch) -> u64 {
-        if self.looks_soon() {
-            return TICK.unsigned_abs();
+    /// Checks all threads that are due, unless the monitor has a core for that. A thread calls this between two of its
+    /// tasks. Returns the nanoseconds to its next call.
+    pub(super) fn check_for_peers(&self, watch: &Watch) -> u64 {
+        if self.thread.has_own_core() {
+            return CHECK_PERIOD.unsigned_abs();
         }
-        // Whoever has them looks.
-        let Ok(mut threads) = self.threads.try_lock() else { return SOON.unsigned_abs() };
+        // Whoever holds the lock makes the check.
+        let Ok(mut threads) = self.threads.try_lock() else { return RECHECK.unsigned_abs() };
         let now = now();
-        threads.is_between(watch, now);
-        let due = threads.look(now, false);
-        self.see_to(&mut threads, now);
+        threads.set_polled(watch, now);
+        let due = threads.check(now, false);
+        self.resume_if_needed(&mut threads, now);
         due.saturating_sub(now).max(1)
     }
 
-    /// A thread looks at nobody for a while, and has no tasks.
-    pub(super) fn rest(&self, watch: &Watch) {
-        if !self.looks_soon() {
+    /// A thread checks no others for a while, and has no tasks.
+    pub(super) fn stop_polling(&self, watch: &Watch) {
+        if !self.thread.has_own_core() {
             let mut threads = self.threads();
-            threads.is_between(watch, 0);
-            self.see_to(&mut threads, now());
+            threads.set_polled(watch, 0);
+            self.resume_if_needed(&mut threads, now());
         }
     }
 
-    /// Comes as often as it has to, if it left that to threads which do not see to each other any more.
-    fn see_to(&self, threads: &mut Threads, now: u64) {
-        if threads.monitored_rarely && !threads.see_to_each_other(now) {
-            threads.monitored_rarely = false;
-            self.wake();
+    /// Returns to the shorter period if the monitor relied on threads that check each other no more.
+    fn resume_if_needed(&self, threads: &mut Threads, now: u64) {
+        if threads.relaxed && !threads.check_each_other(now) {
+            threads.relaxed = false;
+            self.thread.wake();
         }
-    }
-
-    /// Somebody has a task whom it may not be looking at.
-    pub(super) fn wake(&self) {
-        self.thread.unpark();
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs where the process may, but on no core that belongs to a thread that it looks at; on any if all do.
-    fn keep_off(&self) {
+    /// Binds the monitor to the process's cores to which no checked thread is bound; to all cores if there are none.
+    fn update_affinity(&self) {
         let Ok(all) = sched_getaffinity(Some(getpid())) else { return };
-        // Until it is told: who comes later knows more.
+        // The lock is held to the end: a later caller knows more threads.
         let threads = self.threads();
         let mut free = all;
         threads.cores().for_each(|core| free.unset(core));
         let anywhere = threads.without_core();
-        self.apart.store(free.count() as usize > anywhere, Relaxed);
-        // It does its work on any core.
+        self.thread.own_core.store(free.count() as usize > anywhere, Relaxed);
+        // The monitor works on any core, so an error is ignored.
         let _ = sched_setaffinity(Some(self.id), if free.count() == 0 { &all } else { &free });
-        // It may be its own now, or not any more, to look.
-        self.wake();
+        // The checks may be the monitor's now, or not any more.
+        self.thread.wake();
     }
 
     fn run(&self) {
         loop {
-            let (wait, quiet) = self.look();
-            if !quiet {
+            let (wait, idle) = self.check();
+            if !idle {
                 thread::park_timeout(wait);
                 continue;
             }
-            self.threads().set_looked_at(false);
-            // Who attended to a task just before, and did not see that, is seen by now: a store leaves its processor within microseconds.
-            thread::sleep(Duration::from_nanos(TICK.unsigned_abs()));
-            if self.look().1 {
+            self.threads().set_checked(false);
+            // A thread that began a task just before, without seeing that, is seen after this time: a store leaves its
+            // processor within microseconds.
+            thread::sleep(Duration::from_nanos(CHECK_PERIOD.unsigned_abs()));
+            if self.check().1 {
                 thread::park();
             } else {
-                self.threads().set_looked_at(true);
+                self.threads().set_checked(true);
             }
         }
     }
 
-    /// Looks at whom it is time to look at. In what time to look next, and whether nobody has had a task for so long that it is not needed.
-    fn look(&self) -> (Duration, bool) {
+    /// Checks the threads that are due. Returns the time to the next check, and whether no thread has had a task for
+    /// [`IDLE_TIMEOUT`].
+    fn check(&self) -> (Duration, bool) {
         let mut threads = self.threads();
-        let (now, apart) = (now(), self.looks_soon());
-        let due = threads.look(now, apart);
-        threads.monitored_rarely = !apart && threads.see_to_each_other(now);
-        let wait = if threads.monitored_rarely { RARELY } else { due.saturating_sub(now).max(1) };
-        (Duration::from_nanos(wait), now.saturating_sub(threads.busy) >= QUIET)
+        let (now, own_core) = (now(), self.thread.has_own_core());
+        let due = threads.check(now, own_core);
+        threads.relaxed = !own_core && threads.check_each_other(now);
+        let wait = if threads.relaxed { RELAXED_PERIOD } else { due.saturating_sub(now).max(1) };
+        (Duration::from_nanos(wait), now.saturating_sub(threads.last_busy) >= IDLE_TIMEOUT)
     }
 }
 
@@ -191,7 +180,7 @@ fn drop_capabilities() -> bool {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).is_ok()
 }
 
-/// Gives this thread the least real-time priority there is: before all that have none.
+/// Gives this thread the lowest real-time priority: it runs before all threads without one.
 fn take_priority() -> bool {
     // SAFETY: all zeroes is a `sched_param`.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };

@@ -16,10 +16,11 @@ use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
 use super::monitor::Monitor;
-use super::watchdog::TICK;
-use super::{Attending, TrapError, Watchdog, install};
+use super::watch::CHECK_PERIOD;
+use super::watchdog::install;
+use super::{TrapError, TrapGuard, Watchdog};
 use crate::jit::{ExitReason, Location, State};
-use crate::memory::{Access, Begun, Region, Space};
+use crate::memory::{Access, Region, Space, TaskStart};
 use crate::view::RegionKind;
 
 const GUEST_PC: u32 = 0x1d00_0010;
@@ -76,7 +77,7 @@ impl Body {
     }
 
     fn call(&self, at: *mut u8, value: u32) -> u32 {
-        // SAFETY: the page holds a function of this signature, whose access ends or is ended by the handlers.
+        // SAFETY: the page contains a function of this signature. Its access ends, or the handlers end it.
         unsafe { mem::transmute::<*mut c_void, extern "C" fn(*mut u8, u32) -> u32>(self.memory)(at, value) }
     }
 }
@@ -84,12 +85,12 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         BODY.set((0, false));
-        // SAFETY: the page of `new`, which nothing executes any more.
+        // SAFETY: the page of `new`, which is not executed any more.
         unsafe { rustix::mm::munmap(self.memory, 4096).expect("unmapped") };
     }
 }
 
-/// A space with a page of stack, a page that may be read only, and the packet window.
+/// A space with a page of stack, a read-only page, and the packet window.
 fn space() -> Space {
     let mut space = Space::new().expect("a space");
     let page = || Region::new(PAGE as usize).expect("a region");
@@ -100,18 +101,18 @@ fn space() -> Space {
     space
 }
 
-/// What the body returns and the state after it accessed guest address `address`.
+/// Result of a body that accesses guest address `address`, and the state after it.
 fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u32, State) {
     install().expect("handlers");
     let mut state = State::new(0);
     let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
-    let result = space.offer(packet, Begun::Now, |layout, _| {
+    let result = space.with_packet(packet, TaskStart::New, |layout, _| {
         (state.signals.layout, state.signals.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
-        let _attending = unsafe { Attending::new(watchdog.watch(), &raw mut state) };
-        // SAFETY: it is attended to.
-        unsafe { watchdog.watch().start(&raw mut state) };
+        let _guard = unsafe { TrapGuard::new(watchdog.watch(), &raw mut state) };
+        // SAFETY: the guard refers to the state.
+        unsafe { watchdog.watch().start_task(&raw mut state) };
         body.call(at, 5)
     });
     (result, state)
@@ -148,13 +149,13 @@ fn refused_accesses_end_the_body_with_their_cause() {
     let loads = [
         (0x2000_0000, LoadAccess),
         (0, LoadAccess),
-        // What 32-bit addresses wrap around to: below the first byte and above the last.
+        // Addresses below the first byte and above the last, where 32-bit addresses wrap around.
         (-4, LoadAccess),
         ((1 << 32) + 8, LoadAccess),
         (0xffff_fffc, LoadAccess),
         (i64::from(STACK) - 4, StackOverflow),
         (i64::from(STACK) - 0x1004, LoadAccess),
-        // The same in the alias window.
+        // The page below the stack in the alias window.
         (0x1b00_0ffc, StackOverflow),
         (driver + i64::from(DOORBELL), DeviceAccess),
         (driver + i64::from(HANDLER_MEM_ADDR), DeviceAccess),
@@ -174,7 +175,7 @@ fn refused_accesses_end_the_body_with_their_cause() {
         assert_eq!(fault(&mut space, &body, address.into()), expected(cause, address));
     }
     drop(body);
-    // The load of what a site calls an atomic.
+    // A load at a site that is marked as an atomic.
     let body = Body::new(LOAD, true);
     assert_eq!(fault(&mut space, &body, 0x2000_0000), expected(StoreAccess, 0x2000_0000));
     drop(body);
@@ -188,7 +189,7 @@ fn the_packet_appears_in_l2_under_the_first_access() {
     let load = Body::new(LOAD, false);
     let (loaded, _) = access(&mut space, &load, L2.into(), &mut [1, 0, 0, 0]);
     assert_eq!((loaded, space.l2_read(), space.l2_written()), (1, true, false));
-    // Without a fault from now on, so it must be there before.
+    // Without a fault from now on, so the packet must be copied before.
     let (loaded, _) = access(&mut space, &load, L2.into(), &mut [2, 0, 0, 0]);
     assert_eq!(loaded, 2);
     drop(load);
@@ -217,7 +218,7 @@ fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
     for first in [i64::from(L1), in_alias] {
         let mut space = Space::new().expect("a space");
         let windows = Region::new(2 * PAGE as usize).expect("a region");
-        // What is mapped before the alias is shown there as what is mapped after it.
+        // The alias contains mappings made before it, and those made after it.
         if first == in_alias {
             space.set_l1_alias(0x1000_0000, 0x4_0000).expect("an alias");
         }
@@ -231,9 +232,9 @@ fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
         let mut in_window = [0; 4];
         access(&mut space, &load, L2.into(), &mut [2, 0, 0, 0]);
         windows.read(0, &mut in_window).expect("inside");
-        assert_eq!(in_window, [2, 0, 0, 0], "it is there before");
+        assert_eq!(in_window, [2, 0, 0, 0], "it is copied before");
         drop(load);
-        // Both places are open for whatever comes.
+        // Both addresses are open for later accesses.
         for place in [in_alias, L1.into()] {
             let store = Body::new(STORE, false);
             let mut packet = [3, 0, 0, 0];
@@ -241,7 +242,7 @@ fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
             windows.read(0, &mut in_window).expect("inside");
             assert_eq!((state.exit, in_window, packet), (ExitReason::Returned as u32, [5, 0, 0, 0], [3, 0, 0, 0]));
         }
-        // Without a packet nobody is let in, and nothing is let in behind the window.
+        // Without a packet the window stays closed, and there is nothing behind it.
         let body = Body::new(LOAD, false);
         assert_eq!(fault(&mut space, &body, i64::from(L1) + 0x1000), expected(Cause::LoadAccess, L1 + 0x1000));
     }
@@ -253,9 +254,9 @@ fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) 
     let (layout, _) = space.parts();
     (state.signals.layout, state.signals.lookup, state.limits.time) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
-    let _attending = unsafe { Attending::new(watchdog.watch(), state) };
-    // SAFETY: it is attended to.
-    unsafe { watchdog.watch().start(state) };
+    let _guard = unsafe { TrapGuard::new(watchdog.watch(), state) };
+    // SAFETY: the guard refers to the state.
+    unsafe { watchdog.watch().start_task(state) };
     body()
 }
 
@@ -282,7 +283,7 @@ fn a_body_that_does_not_end_is_ended() {
 }
 
 #[test]
-fn what_is_called_is_asked_to_end() {
+fn a_called_function_is_asked_to_end() {
     for watchdog in watchdogs() {
         let mut state = State::new(0);
         let wanted = &raw const state.request;
@@ -293,14 +294,14 @@ fn what_is_called_is_asked_to_end() {
             }
         });
         assert_eq!(state.exit, ExitReason::Returned as u32);
-        // The next task is not the one that was too long.
+        // The next task is not ended for the one that was too long.
         watched(&watchdog, &mut state, || ());
         assert!(!state.request.ends());
     }
 }
 
 #[test]
-fn who_has_short_tasks_is_not_interrupted() {
+fn threads_with_short_tasks_are_not_interrupted() {
     let Some(monitor) = Monitor::get() else {
         return eprintln!("skipped: no real-time priority (needs root or CAP_SYS_NICE)");
     };
@@ -313,11 +314,11 @@ fn who_has_short_tasks_is_not_interrupted() {
             watched(&watchdog, &mut state, || ());
             longest = longest.max(task.elapsed());
         }
-        let all_are_short = longest < Duration::from_nanos(TICK.unsigned_abs()) / 2;
-        assert!(!all_are_short || !watchdog.watch().was_interrupted(), "the longest task took {longest:?}");
+        let all_are_short = longest < Duration::from_nanos(CHECK_PERIOD.unsigned_abs()) / 2;
+        assert!(!all_are_short || watchdog.watch().period.load(Relaxed) == 0, "the longest task took {longest:?}");
         all_are_short
     };
-    // A task during which the thread is kept from running is not short.
+    // A task during which the thread is preempted is not short.
     let begun = Instant::now();
     while !tasks_for_a_while() {
         assert!(begun.elapsed() < Duration::from_secs(60), "for a minute the thread was always kept from running");
@@ -325,18 +326,22 @@ fn who_has_short_tasks_is_not_interrupted() {
 }
 
 #[test]
-fn who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor() {
-    // Alone, so that there is such a core.
-    if !is_alone("who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor") {
+fn the_task_after_one_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor() {
+    // In a process of its own, so that there is such a core.
+    if !is_alone("the_task_after_one_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor") {
         return;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     for watchdog in watchdogs() {
-        let (monitored, mut state) = (watchdog.watch().is_monitored(), State::new(0));
+        let (monitored, mut state) = (watchdog.watch().monitor.is_some(), State::new(0));
         let body = Body::new(SPIN, false);
         for _ in 0..3 {
             watched(&watchdog, &mut state, || body.call(null_mut(), 0));
-            assert_eq!(watchdog.watch().left_next_to_timer(), !(monitored && cores > 1), "monitored: {monitored}");
+            assert_eq!(
+                watchdog.watch().recheck_next.load(Relaxed),
+                !(monitored && cores > 1),
+                "monitored: {monitored}"
+            );
         }
     }
 }
@@ -349,7 +354,7 @@ fn the_monitor_sleeps_and_is_woken() {
     let Some(monitor) = Monitor::get() else {
         return eprintln!("skipped: no real-time priority (needs root or CAP_SYS_NICE)");
     };
-    // It looks at another thread at other times.
+    // The monitor checks another thread at other times.
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
         let _watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
@@ -359,9 +364,9 @@ fn the_monitor_sleeps_and_is_woken() {
     for _ in 0..2 {
         let mut state = State::new(0);
         assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
-        assert!(watchdog.watch().is_looked_at());
+        assert!(watchdog.watch().is_checked.load(Relaxed));
         let begun = Instant::now();
-        while watchdog.watch().is_looked_at() {
+        while watchdog.watch().is_checked.load(Relaxed) {
             assert!(begun.elapsed() < Duration::from_secs(60), "the monitor has looked at nothing for a minute");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -380,7 +385,7 @@ fn on_core<R: Send + 'static>(core: usize, body: impl FnOnce() -> R + Send + 'st
     })
 }
 
-/// Two cores, if there are as many. The process may use no other from now on: none is left for a monitor.
+/// Two cores, or one if there is only one. The process may use no others from now on, so none is left for a monitor.
 fn only_two_cores() -> [usize; 2] {
     let cores = CpuSet::MAX_CPU;
     let may = sched_getaffinity(None).expect("there are some");
@@ -393,39 +398,39 @@ fn only_two_cores() -> [usize; 2] {
 }
 
 #[test]
-fn who_is_between_two_tasks_ends_those_of_others() {
-    // Alone: it takes cores from all threads of the process.
-    if !is_alone("who_is_between_two_tasks_ends_those_of_others") {
+fn a_thread_between_two_tasks_ends_those_of_others() {
+    // In a process of its own: it takes cores from all threads of the process.
+    if !is_alone("a_thread_between_two_tasks_ends_those_of_others") {
         return;
     }
     let [first, last] = only_two_cores();
-    let monitor = Monitor::of_nobody();
+    let monitor = Monitor::inactive();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let looks = move || {
         let watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
         while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            assert!(watchdog.look_at_others() > 0);
+            assert!(watchdog.poll_peers() > 0);
             std::thread::yield_now();
         }
     };
     let other = on_core(first, looks);
     let runs = on_core(last, move || {
         let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
-        let may_be_left = || {
-            watchdog.look_at_others();
-            monitor.may_look_rarely()
+        let may_relax = || {
+            watchdog.poll_peers();
+            monitor.may_relax()
         };
         if first != last {
-            while !may_be_left() {
+            while !may_relax() {
                 std::thread::yield_now();
             }
         }
         let mut state = State::new(0);
         assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
         assert_eq!(state.fault(), expected(Cause::Watchdog, 0));
-        // The other one may be about to look.
+        // The other thread may be about to check.
         let begun = Instant::now();
-        while may_be_left() {
+        while may_relax() {
             assert!(begun.elapsed() < Duration::from_secs(60), "the next task may be alike");
         }
     });
@@ -435,27 +440,27 @@ fn who_is_between_two_tasks_ends_those_of_others() {
 }
 
 #[test]
-fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
-    if !is_alone("threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other") {
+fn threads_that_share_a_core_or_do_not_poll_are_not_left_to_each_other() {
+    if !is_alone("threads_that_share_a_core_or_do_not_poll_are_not_left_to_each_other") {
         return;
     }
     let [first, last] = only_two_cores();
-    // The first one looks; the other one does, and may rest each time, or does not.
-    let may_be_left = move |[one, other]: [usize; 2], looks_and_rests: Option<bool>, limit: Duration| {
-        let monitor = Monitor::of_nobody();
+    // The first thread polls; the other one polls too, with or without pauses, or does not.
+    let may_relax = move |[one, other]: [usize; 2], polls_and_pauses: Option<bool>, limit: Duration| {
+        let monitor = Monitor::inactive();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let waits = on_core(other, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
                 let begun = Instant::now();
                 let mut left = false;
                 while !left && begun.elapsed() < limit {
-                    if let Some(rests) = looks_and_rests {
-                        watchdog.look_at_others();
-                        if rests {
-                            watchdog.rest();
+                    if let Some(pauses) = polls_and_pauses {
+                        watchdog.poll_peers();
+                        if pauses {
+                            watchdog.stop_polling();
                         }
                     }
-                    left = monitor.may_look_rarely();
+                    left = monitor.may_relax();
                     std::thread::yield_now();
                 }
                 drop(end);
@@ -465,7 +470,7 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
         let looks = on_core(one, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
                 while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                    watchdog.look_at_others();
+                    watchdog.poll_peers();
                     std::thread::yield_now();
                 }
             })
@@ -474,11 +479,11 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
         waits.join().expect("it ends").expect("a watchdog")
     };
     let a_while = Duration::from_millis(50);
-    assert!(!may_be_left([first, first], Some(false), a_while));
-    assert!(!may_be_left([first, last], None, a_while));
-    assert!(!may_be_left([first, last], Some(true), a_while), "it sleeps");
-    // Each may be kept from running.
-    assert!(first == last || may_be_left([first, last], Some(false), Duration::from_secs(60)));
+    assert!(!may_relax([first, first], Some(false), a_while));
+    assert!(!may_relax([first, last], None, a_while));
+    assert!(!may_relax([first, last], Some(true), a_while), "it sleeps");
+    // Each thread may be preempted.
+    assert!(first == last || may_relax([first, last], Some(false), Duration::from_secs(60)));
 }
 
 #[test]
@@ -492,7 +497,7 @@ fn a_thread_has_one_watchdog_at_a_time() {
 
 const CHILD: &str = "TRAP_TEST_CHILD";
 
-/// Runs the test of this name once more in a process of its own, where `CHILD` is set.
+/// Runs the test of this name again in a process of its own, where `CHILD` is set.
 fn in_child(test: &str) -> std::process::ExitStatus {
     let exe = std::env::current_exe().expect("this program");
     let arguments = ["--exact", test, "--test-threads=1"];
@@ -501,7 +506,7 @@ fn in_child(test: &str) -> std::process::ExitStatus {
     output.status
 }
 
-/// Whether this process runs the test of this name alone; if not, another one does, to the end.
+/// Whether this process runs only the test of this name. If not, runs it in another process.
 fn is_alone(test: &str) -> bool {
     let is_alone = std::env::var_os(CHILD).is_some();
     if !is_alone {
@@ -538,9 +543,9 @@ fn a_timer_that_cannot_be_had_is_an_error() {
     assert!(refused.to_string().contains("ulimit -i"), "{refused}");
 }
 
-/// Sends this process SIGSEGV, as others may, and waits until some thread has it.
+/// Sends SIGSEGV to this process, and waits until a thread has received it.
 fn send() {
-    // SAFETY: the handler that is installed touches no memory of its own.
+    // SAFETY: the installed handler accesses no memory of its own.
     assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) }, 0);
     std::thread::sleep(Duration::from_millis(50));
 }
@@ -557,8 +562,8 @@ fn a_fault_that_was_sent_ends_the_process() {
 }
 
 #[test]
-fn who_ignores_what_is_sent_keeps_the_handlers() {
-    if !is_alone("who_ignores_what_is_sent_keeps_the_handlers") {
+fn the_handlers_stay_where_sent_signals_are_ignored() {
+    if !is_alone("the_handlers_stay_where_sent_signals_are_ignored") {
         return;
     }
     // SAFETY: no handler is installed.

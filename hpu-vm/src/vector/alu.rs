@@ -3,9 +3,9 @@
 use crate::vector::inst::VectorOp;
 use crate::vector::vtype::Width;
 
-/// Everything that a result depends on beside the elements.
+/// Parameters of an operation besides the elements.
 pub(super) struct Alu {
-    /// What to do.
+    /// The operation.
     pub(super) op: VectorOp,
     /// Width of the result's elements.
     pub(super) result: Width,
@@ -19,8 +19,8 @@ pub(super) struct Alu {
 
 impl Alu {
     /// The result for `a` of vs2 and `b` of the other operand, extended by the operation's [signs](VectorOp::signs),
-    /// and `d` of vd. Only the result's lower bits count, and those `i64` always has: products and what is added to them
-    /// may wrap, all else is exact.
+    /// and `d` of vd. Only the result's lower bits are used, and `i64` always contains them: products and sums with
+    /// them may wrap, all other results are exact.
     pub(super) fn compute(&mut self, a: i64, b: i64, d: i64) -> i64 {
         use VectorOp as Op;
         match self.op {
@@ -71,14 +71,14 @@ impl Alu {
             Op::NegMulAcc => d.wrapping_sub(a.wrapping_mul(b)),
             Op::ZeroExtend2 | Op::ZeroExtend4 | Op::SignExtend2 | Op::SignExtend4 => a,
             Op::Merge | Op::Move => b,
-            // These work on more than one element, or on scalars: `interp` knows them.
+            // Operations on several elements, or on scalars: `interp` executes them.
             Op::Gather | Op::Gather16 | Op::SlideUp | Op::SlideDown | Op::Slide1Up | Op::Slide1Down => a,
             Op::MoveRegisters | Op::ElementToScalar | Op::ScalarToElement => a,
             Op::CountMask | Op::FirstMask | Op::Index => a,
         }
     }
 
-    /// The shift amount in `b`: as many bits of it as the shifted operand's width needs.
+    /// The shift amount: the lower bits of `b`, as many as the shifted operand's width needs.
     const fn amount(&self, b: i64) -> u32 {
         b as u32 & (self.first.bits() - 1)
     }
@@ -92,7 +92,7 @@ impl Alu {
         clipped
     }
 
-    /// `value` shifted right by `amount`, rounded as `vxrm` says (spec §3.8).
+    /// `value` shifted right by `amount`, rounded by `vxrm` (spec §3.8).
     const fn round(&self, value: i64, amount: u32) -> i64 {
         if amount == 0 {
             return value;

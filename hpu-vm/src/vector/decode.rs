@@ -1,7 +1,7 @@
 //! Decoder of vector instructions. Total: any bits give an instruction or `None`. Encodings that are reserved only
 //! under some vtypes are detected at execution.
 
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::vector::inst::{
     Addressing, Arithmetic, Configure, Direction, Length, Major, Memory, NewType, Operands, Shape, Source, VReg,
     VectorInst, VectorOp,
@@ -124,7 +124,7 @@ fn arithmetic(bits: u32) -> Option<Arithmetic> {
     })
 }
 
-/// What funct3 says of the other source.
+/// Kind of the other source, by funct3.
 #[derive(Clone, Copy)]
 enum Form {
     Vector,
@@ -147,7 +147,7 @@ fn source(operands: Operands, form: Form, field: u32) -> Option<Source> {
     })
 }
 
-/// What of the other fields is fixed.
+/// Whether the other fields have the values that are fixed for the operation.
 fn is_arithmetic_legal(inst: &Arithmetic) -> bool {
     let no_vs2 = inst.vs2 == VReg::V0;
     match (inst.op.shape(), inst.source) {
@@ -163,11 +163,11 @@ fn is_arithmetic_legal(inst: &Arithmetic) -> bool {
     }
 }
 
-/// No operation has this index.
+/// Index of no operation.
 const NONE: u8 = u8::MAX;
 
-/// Index in [`VectorOp::ALL`] of the first operation of each major opcode and funct6: decoding is part of every
-/// interpreted execution.
+/// Index in [`VectorOp::ALL`] of the first operation of each major opcode and funct6. A table, since each interpreted
+/// execution decodes.
 const FIRST: [u8; 128] = {
     let mut first = [NONE; 128];
     let mut index = VectorOp::ALL.len();
@@ -183,7 +183,7 @@ const fn key(major: Major, funct6: u32) -> usize {
     (major as usize) << 6 | (funct6 & 63) as usize
 }
 
-/// The operations of a major opcode and funct6: they stand together in the list.
+/// The operations of a major opcode and funct6, which are adjacent in the list.
 fn candidates(major: Major, funct6: u32) -> impl Iterator<Item = &'static VectorOp> {
     let first = usize::from(FIRST[key(major, funct6)]);
     let rest = VectorOp::ALL.get(first..).unwrap_or_default();

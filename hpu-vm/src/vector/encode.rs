@@ -1,6 +1,6 @@
 //! Encoder of vector instructions: the inverse of the decoder.
 
-use crate::inst::Reg;
+use crate::reg::Reg;
 use crate::vector::decode::{LOAD_FP, OP_V, STORE_FP};
 use crate::vector::inst::{
     Addressing, Arithmetic, Configure, Direction, Length, Major, Memory, NewType, Operands, Source, VectorInst,

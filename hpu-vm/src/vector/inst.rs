@@ -1,6 +1,7 @@
 //! Vector instructions: the list of arithmetic operations, and the fields of each kind of instruction.
 
-use crate::inst::Reg;
+use crate::reg::Reg;
+pub use crate::reg::VReg;
 use crate::vector::vtype::Width;
 
 /// Calls a macro with the list of vector operations outside memory and configuration:
@@ -246,27 +247,6 @@ impl Shape {
     #[must_use]
     pub const fn has_scalar_result(self) -> bool {
         matches!(self, Self::ElementToScalar | Self::MaskToScalar)
-    }
-}
-
-/// A vector register's number, always below 32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct VReg(u8);
-
-impl VReg {
-    /// The mask register.
-    pub const V0: Self = Self(0);
-
-    /// Makes a register from the lower five bits of `number`, as in an encoding.
-    #[must_use]
-    pub const fn new(number: u32) -> Self {
-        Self((number & 31) as u8)
-    }
-
-    /// Returns the register number, 0 to 31.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0 as u32
     }
 }
 

@@ -5,21 +5,10 @@ use crate::vector::alu::Alu;
 use crate::vector::decode::decode;
 use crate::vector::inst::{Arithmetic, Configure, Length, NewType, Shape, Source, VReg, VectorInst, VectorOp};
 use crate::vector::legal::{self, Operand, Operands};
-use crate::vector::memory;
+use crate::vector::memory::{self, Refusal};
 use crate::vector::state::VectorState;
 use crate::vector::vtype::{VLEN_BYTES, Vtype, Width};
 use crate::view::View;
-
-/// Why a vector instruction did not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It is illegal, be it under the current vtype only.
-    Illegal,
-    /// The element at this address cannot be loaded.
-    Load(u32),
-    /// The element at this address cannot be stored.
-    Store(u32),
-}
 
 /// Executes the instruction encoded in `bits`.
 pub(crate) fn execute(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), Refusal> {
@@ -88,7 +77,7 @@ fn move_registers(state: &mut VectorState, inst: &Arithmetic) {
     }
 }
 
-/// Every shape whose element i depends on elements i only.
+/// Executes shapes whose element i depends on elements i only.
 fn elementwise(state: &mut VectorState, inst: &Arithmetic, operands: Operands, scalar: u32) {
     let Operands { vd, vs2, vs1 } = operands;
     let (sign_a, sign_b) = inst.op.signs();
@@ -116,7 +105,7 @@ fn elementwise(state: &mut VectorState, inst: &Arithmetic, operands: Operands, s
     state.vxsat |= u32::from(alu.vxsat);
 }
 
-/// Element `index` of an operand: for a mask its bit.
+/// Element `index` of an operand, or bit `index` of a mask.
 fn read(state: &VectorState, register: VReg, operand: Operand, index: u32) -> u32 {
     match operand {
         Operand::Unused => 0,
@@ -135,7 +124,7 @@ fn write(state: &mut VectorState, register: VReg, operand: Operand, index: u32, 
     }
 }
 
-/// Nothing is written when there are no elements (spec §14).
+/// Executes a reduction. Without elements nothing is written (spec §14).
 fn reduce(state: &mut VectorState, inst: &Arithmetic, operands: Operands) {
     let Operands { vd, vs2, vs1 } = operands;
     let Source::Vector(register) = inst.source else { return };
@@ -159,7 +148,7 @@ fn permute(state: &mut VectorState, inst: &Arithmetic, vtype: Vtype, scalar: u32
         if !state.is_active(inst.masked, i) {
             continue;
         }
-        // Where element i comes from; `None` for the scalar at the open end.
+        // Source of element i; `None` for the scalar at the open end.
         let from = match inst.op {
             VectorOp::SlideUp if i < scalar => continue,
             VectorOp::SlideUp => Some(i - scalar),

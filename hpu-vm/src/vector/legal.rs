@@ -7,10 +7,10 @@
 use crate::vector::inst::{Arithmetic, Shape, Source, VReg, VectorOp};
 use crate::vector::vtype::{Group, Vtype, Width};
 
-/// What an operand of an arithmetic instruction is.
+/// Kind of an operand of an arithmetic instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
-    /// There is none.
+    /// No operand.
     Unused,
     /// Bits of one register.
     Mask,
@@ -21,7 +21,7 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
-    /// Width of its elements; of no account for masks and operands that are not there.
+    /// Width of the elements; any width for masks and missing operands.
     pub(crate) const fn width(self) -> Width {
         match self {
             Self::Unused | Self::Mask => Width::E8,
@@ -29,7 +29,7 @@ impl Operand {
         }
     }
 
-    /// Whole registers it takes; none when there is no operand.
+    /// Number of registers; 0 without an operand.
     pub(crate) const fn registers(self) -> u32 {
         match self {
             Self::Unused => 0,
@@ -53,11 +53,11 @@ pub(crate) struct Operands {
     pub(crate) vd: Operand,
     /// First operand.
     pub(crate) vs2: Operand,
-    /// The other one, when it is a vector.
+    /// Other operand, if it is a vector.
     pub(crate) vs1: Operand,
 }
 
-/// The operands of `inst` under `vtype`; `None` when that makes it illegal.
+/// The operands of `inst` under `vtype`; `None` when `vtype` makes the instruction illegal.
 pub(crate) fn operands(inst: &Arithmetic, vtype: Vtype) -> Option<Operands> {
     let operands = shapes(inst.op, vtype)?;
     let Operands { vd, vs2, vs1 } = operands;
@@ -105,7 +105,7 @@ fn shapes(op: VectorOp, vtype: Vtype) -> Option<Operands> {
     Some(Operands { vd, vs2, vs1 })
 }
 
-/// A masked instruction does not overwrite its mask, unless with a mask or a single element.
+/// Whether an instruction leaves its mask intact. A masked one may replace it by a mask or a single element only.
 pub(super) fn is_mask_kept(vd: VReg, operand: Operand, masked: bool) -> bool {
     !(masked && vd == VReg::V0 && matches!(operand, Operand::Group(_)))
 }
@@ -129,8 +129,9 @@ pub(super) const fn overlap(a: (VReg, Operand), b: (VReg, Operand)) -> bool {
     first_a < first_b + b.1.extent().1 && first_b < first_a + a.1.extent().1
 }
 
-/// Whether a destination is apart from a source or overlaps it in a way that loses no element: with elements of
-/// the same width; narrower ones in the lowest part of the source; wider ones whose highest part is the source.
+/// Whether a destination does not overlap a source, or overlaps it without the loss of an element. That holds for
+/// elements of equal width, for narrower ones in the lowest part of the source, and for wider ones whose highest part
+/// is the source.
 pub(super) fn is_safe_overlap(dest: (VReg, Operand), source: (VReg, Operand)) -> bool {
     let (dest_bits, dest_registers, _) = dest.1.extent();
     let (source_bits, source_registers, whole) = source.1.extent();

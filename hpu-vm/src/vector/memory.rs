@@ -2,14 +2,24 @@
 
 use crate::hart::Hart;
 use crate::vector::inst::{Addressing, Direction, Memory, VReg};
-use crate::vector::interp::Refusal;
 use crate::vector::legal::{Operand, is_mask_kept, is_safe_overlap, overlap};
 use crate::vector::state::VectorState;
 use crate::vector::vtype::{Group, VLEN_BYTES, Vtype, Width};
 use crate::view::View;
 
-/// What an access does under the current vtype.
-struct Plan {
+/// Reason why a vector instruction did not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The instruction is illegal, in general or under the current vtype.
+    Illegal,
+    /// The element at this address cannot be loaded.
+    Load(u32),
+    /// The element at this address cannot be stored.
+    Store(u32),
+}
+
+/// Layout of an access under the current vtype.
+struct AccessShape {
     /// Width of the elements loaded or stored.
     width: Width,
     /// Elements per field.
@@ -19,39 +29,39 @@ struct Plan {
     fields: u32,
 }
 
-/// Executes a load or store, element by element: it ends at the first one that the view refuses.
+/// Executes a load or store element by element, up to the first one that the view refuses.
 pub(super) fn execute(hart: &mut Hart, view: &mut View<'_>, inst: &Memory) -> Result<(), Refusal> {
-    let plan = plan(&hart.vector, inst).ok_or(Refusal::Illegal)?;
+    let shape = shape(&hart.vector, inst).ok_or(Refusal::Illegal)?;
     let base = hart.get(inst.rs1);
-    for index in 0..plan.count {
+    for index in 0..shape.count {
         if !hart.vector.is_active(inst.masked, index) {
             continue;
         }
-        let segment = base.wrapping_add(segment_offset(hart, inst, &plan, index));
-        for field in 0..plan.fields {
-            let register = VReg::new(inst.vd.number() + field * plan.stride);
-            let address = segment.wrapping_add(field * plan.width.bytes());
-            transfer(&mut hart.vector, view, inst.direction, (register, index, plan.width), address)?;
+        let segment = base.wrapping_add(segment_offset(hart, inst, &shape, index));
+        for field in 0..shape.fields {
+            let register = VReg::new(inst.vd.number() + field * shape.stride);
+            let address = segment.wrapping_add(field * shape.width.bytes());
+            transfer(&mut hart.vector, view, inst.direction, (register, index, shape.width), address)?;
         }
     }
     Ok(())
 }
 
-/// `None` when the vtype makes the instruction illegal.
-fn plan(state: &VectorState, inst: &Memory) -> Option<Plan> {
+/// Returns the shape of an access; `None` when the vtype makes the instruction illegal.
+fn shape(state: &VectorState, inst: &Memory) -> Option<AccessShape> {
     match inst.addressing {
         Addressing::Whole => {
             let count = inst.fields * VLEN_BYTES / inst.width.bytes();
-            Some(Plan { width: inst.width, count, stride: 0, fields: 1 })
+            Some(AccessShape { width: inst.width, count, stride: 0, fields: 1 })
         }
         Addressing::Mask => {
             state.vtype()?;
-            Some(Plan { width: Width::E8, count: state.vl.div_ceil(8), stride: 0, fields: 1 })
+            Some(AccessShape { width: Width::E8, count: state.vl.div_ceil(8), stride: 0, fields: 1 })
         }
         Addressing::Unit | Addressing::Strided(_) | Addressing::Indexed { .. } => {
             let vtype = state.vtype()?;
             let data = data_group(inst, vtype)?;
-            is_legal(inst, vtype, data).then_some(Plan {
+            is_legal(inst, vtype, data).then_some(AccessShape {
                 width: data.width,
                 count: state.vl,
                 stride: data.registers(),
@@ -73,7 +83,7 @@ fn is_legal(inst: &Memory, vtype: Vtype, data: Group) -> bool {
     let registers = data.registers() * inst.fields;
     let fits = data.fits(inst.vd) && registers <= 8 && inst.vd.number() + registers <= 32;
     let load = inst.direction == Direction::Load;
-    // Fields follow upwards, so only the first one can be v0.
+    // Fields are in ascending registers, so only the first one can be v0.
     let mask_kept = !load || is_mask_kept(inst.vd, Operand::Group(data), inst.masked);
     fits && mask_kept && are_indices_legal(inst, vtype, data)
 }
@@ -90,11 +100,11 @@ fn are_indices_legal(inst: &Memory, vtype: Vtype, data: Group) -> bool {
 }
 
 /// Bytes from the base address to segment `index`.
-fn segment_offset(hart: &Hart, inst: &Memory, plan: &Plan, index: u32) -> u32 {
+fn segment_offset(hart: &Hart, inst: &Memory, shape: &AccessShape, index: u32) -> u32 {
     match inst.addressing {
         Addressing::Strided(stride) => hart.get(stride).wrapping_mul(index),
         Addressing::Indexed { vs2, .. } => hart.vector.element(vs2, index, inst.width),
-        Addressing::Unit | Addressing::Whole | Addressing::Mask => index * plan.fields * plan.width.bytes(),
+        Addressing::Unit | Addressing::Whole | Addressing::Mask => index * shape.fields * shape.width.bytes(),
     }
 }
 

@@ -37,7 +37,8 @@ pub use decode::decode;
 pub use inst::{
     Addressing, Arithmetic, Configure, Direction, Length, Memory, NewType, Source, VReg, VectorInst, VectorOp,
 };
-pub(crate) use interp::{Refusal, execute};
+pub(crate) use interp::execute;
+pub(crate) use memory::Refusal;
 pub use state::VectorState;
 pub use vtype::{Group, VLEN_BYTES, Vtype, Width};
 

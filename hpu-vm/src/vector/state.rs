@@ -1,6 +1,6 @@
 //! The vector registers of a hart.
 
-use crate::vector::inst::VReg;
+use crate::reg::VReg;
 use crate::vector::vtype::{VILL, VLEN_BYTES, Vtype, Width};
 
 /// Vector registers, type and length, rounding mode and saturation flag. Registers of a group are adjacent, so element
@@ -12,17 +12,17 @@ use crate::vector::vtype::{VILL, VLEN_BYTES, Vtype, Width};
 pub struct VectorState {
     /// Registers v0 to v31, with little-endian elements.
     pub v: [[u8; VLEN_BYTES as usize]; 32],
-    /// Elements that an operation works on.
+    /// Number of elements of an operation.
     pub(crate) vl: u32,
-    /// What `vtype` reads: legal bits, or [`VILL`].
+    /// Value of `vtype`: legal bits, or [`VILL`].
     pub(crate) vtype: u32,
     /// Fixed-point rounding mode, two bits.
     pub(crate) vxrm: u32,
     /// 1 after a fixed-point result was clipped.
     pub(crate) vxsat: u32,
-    /// Whether anything here but `vl` and `vtype` may differ from [`VectorState::NEW`]. Whoever changes it calls
-    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear it. Translated code that looks at
-    /// `vl` or `vtype` clears these two by itself.
+    /// Whether fields other than `vl` and `vtype` may differ from [`VectorState::NEW`]. Code that changes them calls
+    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear them. Translated code
+    /// that reads `vl` or `vtype` clears these two by itself.
     pub(crate) used: bool,
 }
 
@@ -31,7 +31,7 @@ impl VectorState {
     pub const NEW: Self =
         Self { v: [[0; VLEN_BYTES as usize]; 32], vl: 0, vtype: VILL, vxrm: 0, vxsat: 0, used: false };
 
-    /// Back to [`VectorState::NEW`], which costs little when no register was written.
+    /// Resets to [`VectorState::NEW`], at little cost when no register was written.
     #[inline]
     pub(crate) const fn clear(&mut self) {
         (self.vl, self.vtype) = (0, VILL);
@@ -52,7 +52,7 @@ impl VectorState {
         self.vl
     }
 
-    /// Takes a new type and as many of `wanted` elements as it has; `vill` and none when `bits` are no legal type.
+    /// Sets the type and up to `wanted` elements, at most VLMAX; `vill` and no elements when `bits` are no legal type.
     pub(crate) const fn configure(&mut self, bits: u32, wanted: u32) {
         (self.vtype, self.vl) = match Vtype::from_bits(bits) {
             Some(vtype) if wanted < vtype.vlmax() => (bits, wanted),
@@ -61,7 +61,7 @@ impl VectorState {
         };
     }
 
-    /// Element `index` of the group at `first`, zero-extended. It must lie in the register file.
+    /// Element `index` of the group at `first`, zero-extended. The element must lie in the register file.
     #[inline]
     pub(crate) fn element(&self, first: VReg, index: u32, width: Width) -> u32 {
         let (file, at) = (self.v.as_flattened(), offset(first, index, width));
@@ -72,7 +72,8 @@ impl VectorState {
         }
     }
 
-    /// Sets element `index` of the group at `first` to the lower bits of `value`. It must lie in the register file.
+    /// Sets element `index` of the group at `first` to the lower bits of `value`. The element must lie in the register
+    /// file.
     #[inline]
     pub(crate) fn set_element(&mut self, first: VReg, index: u32, width: Width, value: u32) {
         let [a, b, c, d] = value.to_le_bytes();

@@ -55,7 +55,7 @@ fn encodings_of_an_assembler() {
 }
 
 #[test]
-fn what_is_left_out_or_reserved_is_illegal() {
+fn unsupported_and_reserved_encodings_are_illegal() {
     let cases = [
         (0x4086_0457, "vadc.vvm"),
         (0x9e86_0457, "vsmul.vv"),
@@ -136,7 +136,7 @@ impl Task {
         run(&mut self.hart, &code, &mut view, &mut NoDevice, words.len() as u64)
     }
 
-    /// The fault's cause and address, and the instruction it names.
+    /// Cause and address of the fault, and its instruction.
     fn fault(&mut self, program: &[VectorInst]) -> (Cause, u32, usize) {
         let words: Vec<u32> = program.iter().map(|inst| inst.encode()).collect();
         match self.run_words(&words) {
@@ -150,7 +150,7 @@ fn configure(rd: Reg, length: Length, vtype: u32) -> VectorInst {
     VectorInst::Configure(Configure { rd, length, vtype: NewType::Immediate(vtype) })
 }
 
-/// `count` elements of `width`, a register or part of it each.
+/// `count` elements of `width`.
 fn elements(count: u32, width: Width) -> VectorInst {
     configure(Reg::ZERO, Length::Immediate(count), width.log2() << 3)
 }
@@ -174,7 +174,7 @@ fn elements_before_a_fault_are_loaded_and_none_after() {
 
 #[test]
 fn elements_before_a_fault_are_stored_and_none_after() {
-    // From the greatest address down: the third element lies below the data.
+    // Descending addresses: the third element lies below the data.
     let mut task = Task::new();
     task.hart.set(Reg::A0, DATA + 4);
     task.hart.set(Reg::A1, 4u32.wrapping_neg());

@@ -1,6 +1,6 @@
 //! Element widths and the vector type: the width of elements and the number of registers in a group.
 
-use crate::vector::inst::VReg;
+use crate::reg::VReg;
 
 /// VLEN / 8: bytes of a vector register.
 pub const VLEN_BYTES: u32 = 16;

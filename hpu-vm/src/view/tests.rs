@@ -10,7 +10,7 @@ fn writable(kind: RegionKind, base: u32, bytes: &mut [u8]) -> Range<'_> {
     Range { kind, base, memory: Memory::ReadWrite(bytes) }
 }
 
-/// What a copy of `len` bytes gives.
+/// Result of a copy of `len` bytes.
 fn read(view: &View<'_>, address: u32, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0xee; len];
     view.copy_out(address, &mut bytes).map(|()| bytes)
@@ -104,7 +104,7 @@ fn the_alias_shows_the_own_clusters_l1() {
     assert_eq!(view.load::<1>(0x1040_0009), Some([7]));
     assert_eq!(view.kind_of(L1_ALIAS + 9, 2), Some((RegionKind::Scratchpad, 1)));
     assert_eq!(read(&view, L1_ALIAS + 0xf, 1), Some(vec![0]));
-    // One past the window, although L1 goes on.
+    // One byte past the window, although L1 continues.
     assert_eq!(read(&view, L1_ALIAS + 0x10, 1), None);
     assert_eq!(view.normalise(L1_ALIAS - 1), L1_ALIAS - 1);
 }
@@ -125,7 +125,7 @@ fn layout() -> impl Strategy<Value = Vec<(u32, Vec<u8>, bool)>> {
 }
 
 proptest! {
-    /// Against one byte of truth per address: which range owns it, whether it may be written, what it holds.
+    /// Compares with a model of one entry per address: its range, whether it is writable, and its value.
     #[test]
     fn accesses_agree_with_a_naive_model(
         layout in layout(),

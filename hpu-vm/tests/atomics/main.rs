@@ -40,7 +40,7 @@ fn adds(word: u32) -> Assembly {
     rounds(ADDS, |program| program.li(A3, word).li(A4, 1).op(Op::AmoaddW, Reg::ZERO, A3, A4))
 }
 
-/// The same with LR and SC.
+/// Adds by LR and SC.
 fn reserves(word: u32) -> Assembly {
     rounds(RESERVED, |program| {
         let program = program.li(A3, word);
@@ -50,7 +50,7 @@ fn reserves(word: u32) -> Assembly {
     })
 }
 
-/// The same by plain accesses, under the lock in the word before.
+/// Adds by plain accesses, under the lock in the word before.
 fn locks(word: u32) -> Assembly {
     rounds(LOCKED, |program| {
         let program = program.li(A3, word - 4);

@@ -52,7 +52,7 @@ impl Program {
         Self { seed, checks, start, blocks, places: code.places.clone(), functions, image }
     }
 
-    /// The same with no-ops in the places given by index.
+    /// The program with no-ops in the places given by index.
     pub fn with_no_ops(&self, places: &[usize]) -> Self {
         let mut changed = self.clone();
         for &(address, size) in places.iter().map(|&index| &self.places[index]) {

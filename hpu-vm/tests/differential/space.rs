@@ -1,6 +1,6 @@
 //! The interpreter on the memory that translated code runs on, and how programs get there.
 
-use hpu_vm::memory::{Access, Begun, Region, Space, SpaceError};
+use hpu_vm::memory::{Access, Region, Space, SpaceError, TaskStart};
 use hpu_vm::{RegionKind, run};
 use spin_abi::map::PAGE;
 
@@ -16,7 +16,7 @@ impl Engine for Mapped {
     fn run(&mut self, program: &Program) -> Outcome {
         let (mut space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
         let (mut hart, mut recorder) = (begin(program), Recorder::default());
-        let exit = space.offer(&mut kept.frame, Begun::Now, |_, view| {
+        let exit = space.with_packet(&mut kept.frame, TaskStart::New, |_, view| {
             run(&mut hart, program.image.code(), view, &mut recorder, program.start.limit)
         });
         outcome(exit, &hart, kept.blocks(program), recorder)

@@ -64,7 +64,7 @@ impl Attack {
         Self { name: name.into(), program, taken: Vec::new(), ends }
     }
 
-    /// The same when data hold addresses of code.
+    /// The attack with these addresses of code in data.
     pub fn taken(self, taken: &[u32]) -> Self {
         Self { taken: taken.to_vec(), ..self }
     }

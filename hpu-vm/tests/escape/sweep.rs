@@ -18,7 +18,7 @@ pub enum What {
     Nothing,
     /// The page below its stack.
     BelowStack,
-    /// It may be read.
+    /// Read-only memory.
     Constant,
 }
 

@@ -82,7 +82,8 @@ fn two_that_wait_for_each_other_both_finish() {
     }
 }
 
-/// Runs a task that never ends with a limit of 300 ms, far more than a busy machine keeps a thread waiting, and goes on with it whenever it is parked, up to `most` times.
+/// Runs a task that never ends, and resumes it when it is parked, up to `most` times. Its limit is 300 ms, far more than a
+/// busy machine keeps a thread waiting.
 fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
     let executor = Executor::new().expect("a timer");
     let code = program.code();

@@ -16,7 +16,7 @@ use crate::program::Program;
 use crate::random::Random;
 use crate::space::map;
 
-/// Most times in a row that the device lets a task wait.
+/// Maximum number of consecutive waits that the device requests of a task.
 const TIMES: u32 = 3;
 
 /// A recorder whose commands are waited for now and then.

@@ -19,11 +19,11 @@ pub const S1: Reg = Reg::new(9);
 /// How a program comes by an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is a constant, which a translator sees.
+    /// A constant, which a translator sees.
     Constant,
-    /// It is computed from constants in a way that no translator follows.
+    /// Computed from constants in a way that no translator follows.
     Derived,
-    /// It comes from memory, in two parts neither of which is like it.
+    /// Loaded from memory, in two parts that do not resemble it.
     Loaded,
 }
 

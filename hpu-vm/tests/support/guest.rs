@@ -1,4 +1,4 @@
-//! Guests to attack and to measure with: the memory of one HPU slot, and ways to run programs in it.
+//! GuestUsage to attack and to measure with: the memory of one HPU slot, and ways to run programs in it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ pub struct Guest {
     pub slot: Slot,
     /// The packet in L2.
     pub frame: Vec<u8>,
-    /// The same memory up to the ends of its pages.
+    /// The slot's memory up to the ends of its pages.
     whole: Space,
     /// Base and bytes of each range of `whole`.
     pages: Vec<(u32, u32)>,

@@ -57,8 +57,8 @@ pub fn check(executor: &Executor, options: Options, bytes: &[u8]) -> Result<(), 
     if expected.1 != actual.1 && expected.0 == actual.0 { Err("memory or result differs".to_owned()) } else { Ok(()) }
 }
 
-/// The same, or: the address of a fault over the end of a page; a device that was taken for memory, whose access
-/// is a fault either way without a device.
+/// Whether the outcomes are equal, or differ as permitted: in the address of a fault across the end of a page, or by a
+/// device that was taken for memory. Without a device its access is a fault either way.
 fn same(expected: Exit, actual: Exit) -> bool {
     let (Exit::Fault(fault), Exit::Fault(other)) = (expected, actual) else { return expected == actual };
     let crosses = fault.cause == other.cause && fault.pc == other.pc && other.address.wrapping_sub(fault.address) < 4;

@@ -65,7 +65,7 @@ fn fetch(emitter: &mut Emitter<'_>, pc: u32) {
         let returned = emitter.ways.returned;
         emitter.builder.ins().jump(returned, &[]);
     } else {
-        let (cause, address) = emitter.input.code.why_not(pc);
+        let (cause, address) = emitter.input.code.fetch_fault(pc);
         emitter.at.pc = pc;
         emitter.fault_always(cause, address);
     }

@@ -1,8 +1,8 @@
 //! Loads and stores.
 //!
 //! A guest address is an offset in the view, whose mapping catches addresses at which nothing is. An instruction's
-//! immediate becomes part of the host's addressing mode unchecked: below and above the 4 GiB nothing is mapped either, nor
-//! are the first and last pages, so that an address that wraps around in the guest faults on both sides.
+//! immediate becomes part of the host's addressing mode unchecked. Below and above the 4 GiB nothing is mapped either, nor
+//! are the first and last pages. An address that wraps around in the guest thus faults on both sides.
 
 use std::mem::offset_of;
 

@@ -16,7 +16,7 @@ use crate::jit::bounds::WORD;
 use crate::jit::passes::{CheckRange, is_of_packet};
 use crate::jit::regs::size;
 use crate::jit::state::State;
-use crate::memory::Shown;
+use crate::memory::PacketSource;
 
 /// Whether an instruction leaves the packet in L1 and its location as they are. Calls of the host are considered apart.
 pub(super) const fn leaves_packet(inst: &Inst) -> bool {
@@ -73,7 +73,7 @@ fn is_word_of_packet(emitter: &mut Emitter<'_>, reg: Reg, distance: i32) -> Valu
     // A sum that would wrap around is far beyond the packet.
     let place = emitter.builder.ins().iadd(address, packet);
     let place = emitter.builder.ins().iadd_imm_s(place, i64::from(distance));
-    let words = load_source(emitter, offset_of!(Shown, words));
+    let words = load_source(emitter, offset_of!(PacketSource, words));
     emitter.builder.ins().icmp(IntCC::UnsignedLessThan, place, words)
 }
 
@@ -84,13 +84,13 @@ pub(super) fn is_in_packet(emitter: &mut Emitter<'_>, first: Value, len: u32) ->
     let place = emitter.builder.ins().iadd(first, packet);
     let place = emitter.builder.ins().uextend(I64, place);
     let end = emitter.builder.ins().iadd_imm_u(place, i64::from(len));
-    let room = load_source(emitter, offset_of!(Shown, len));
+    let room = load_source(emitter, offset_of!(PacketSource, len));
     emitter.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, room)
 }
 
 /// What guest addresses of the packet in L1 are added to.
 pub(super) fn packet_base(emitter: &mut Emitter<'_>) -> Value {
-    load_source(emitter, offset_of!(Shown, base))
+    load_source(emitter, offset_of!(PacketSource, base))
 }
 
 /// A field of the packet's location, which changes when the packet is copied to its window.

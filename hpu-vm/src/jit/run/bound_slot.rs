@@ -18,8 +18,8 @@ use crate::interp::Exit;
 use crate::jit::entry::{CallResult, Entry, LastSend};
 use crate::jit::state::State;
 use crate::jit::translation::Translation;
-use crate::memory::{Begun, Offering, SpaceError};
-use crate::trap::{Attending, Watch};
+use crate::memory::{PacketLender, SpaceError, TaskStart};
+use crate::trap::{TrapGuard, Watch};
 use crate::view::View;
 
 /// Binds a slot to a task and a device, has `watch` enforce the time limit of its tasks, and calls `run`.
@@ -43,11 +43,11 @@ pub(super) fn bind<D: Device, R>(
     let state = slot.state();
     prepare_state(state, task, time, device);
     let state = ptr::from_mut(state);
-    watch.expect(time, task.may_park && task.translation.is_some_and(Translation::waits));
+    watch.set_limit(time, task.may_park && task.translation.is_some_and(Translation::waits));
     // SAFETY: the slot, which has the state, is borrowed until the end of this function, and the result is dropped there.
     // `Slot::new` set the lookup of translated code and the layout of the slot's space.
-    let _attending = unsafe { Attending::new(watch, state) };
-    let offering = windows.map(Offering::to);
+    let _attending = unsafe { TrapGuard::new(watch, state) };
+    let lender = windows.map(PacketLender::new);
     let needs_hart = entry.is_none() || task.translation.is_some_and(|translation| translation.options().observe);
     let has_clock = task.limits.time.is_some() || !task.may_park;
     let is_simple = !needs_hart && has_clock && task.limits.instructions.is_none();
@@ -60,7 +60,7 @@ pub(super) fn bind<D: Device, R>(
         task,
         entry,
         simple: entry.zip(descriptor).filter(|_| is_simple),
-        offering: offering.as_ref(),
+        lender: lender.as_ref(),
         reads_in_place: entry.is_some_and(|entry| entry.zero_copy > 0),
         needs_hart,
     };
@@ -109,7 +109,7 @@ struct BoundParts<'b, D> {
     /// Entry and `descriptor`, if a task needs only a descriptor and its packet.
     simple: Option<(&'b Entry, DescriptorAddress<'b>)>,
     /// The slot's packet windows, if it has some.
-    offering: Option<&'b Offering<'b>>,
+    lender: Option<&'b PacketLender<'b>>,
     /// Whether the packet in L1 may be read in place.
     reads_in_place: bool,
     /// Whether the hart must hold all registers when a task starts.
@@ -158,7 +158,7 @@ impl<D: Device> BoundSlot<'_, D> {
     #[must_use]
     pub fn likely_accessed(&self, in_l1: usize) -> usize {
         let in_place = self.parts.entry.map_or(0, |entry| entry.zero_copy as usize).min(in_l1);
-        self.parts.slot_ref().packet_windows().map_or(0, |windows| windows.copied(in_l1).max(in_place))
+        self.parts.slot_ref().packet_windows().map_or(0, |windows| windows.expected_copy_len(in_l1).max(in_place))
     }
 
     /// Sets the number of bytes of the packet window that the next tasks may access: see [`Slot::set_packet_len`].
@@ -194,7 +194,7 @@ impl<D: Device> BoundSlot<'_, D> {
     }
 
     /// Runs a task until it ends or is parked. A parked task must be resumed by [`BoundSlot::resume`] before any other
-    /// task runs in the slot. `packet` is the content of the windows, see [`crate::memory::Space::offer`].
+    /// task runs in the slot. `packet` is the content of the windows, see [`crate::memory::Space::with_packet`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
         if self.run_with(Some(packet), |_, _| {}) { Exit::Returned } else { self.exit() }
@@ -303,7 +303,7 @@ impl<D: Device> BoundParts<'_, D> {
         if let Some(limit) = task.limits.instructions {
             state.limits.retired = state.hart.retired().saturating_add(limit);
         }
-        let outcome = self.execute_with(packet, self.entry.map(Running::handler), Begun::Now);
+        let outcome = self.execute_with(packet, self.entry.map(Running::handler), TaskStart::New);
         self.state.get_mut().outcome = outcome;
     }
 
@@ -312,8 +312,8 @@ impl<D: Device> BoundParts<'_, D> {
     /// holds the outcome.
     #[inline(always)]
     fn run_simple(&mut self, packet: Option<&mut [u8]>, entry: &Entry) -> bool {
-        let (Some(offering), Some(packet)) = (self.offering, packet) else {
-            self.offering.inspect(|offering| offering.nothing());
+        let (Some(lender), Some(packet)) = (self.lender, packet) else {
+            self.lender.inspect(|lender| lender.lend_nothing());
             let result = self.call(entry);
             return self.returned(result, entry);
         };
@@ -321,15 +321,15 @@ impl<D: Device> BoundParts<'_, D> {
         if self.slot_ref().l2_len != len {
             self.state.get_mut().host.view = resize_l2(self.slot(), len).cast();
         }
-        let offered = offering.offer(packet, Begun::Now, self.reads_in_place);
+        let lease = lender.lend(packet, TaskStart::New, self.reads_in_place);
         let result = self.call(entry);
         // The common case, without a second check behind it.
         if matches!(result, CallResult::Returned) {
-            drop(offered);
+            drop(lease);
             return true;
         }
         let returned = self.returned(result, entry);
-        drop(offered);
+        drop(lease);
         returned
     }
 
@@ -354,28 +354,28 @@ impl<D: Device> BoundParts<'_, D> {
         // The interpreter parks tasks without a resume point.
         let has_resume_point = state.resume != 0;
         let running = Running::parked(self.task, state.region).filter(|_| has_resume_point);
-        let exit = self.execute_with(packet, running, Begun::Before);
+        let exit = self.execute_with(packet, running, TaskStart::Resumed);
         // The next task has the whole limit.
         self.state.get_mut().limits.time = self.task.limits.nanoseconds();
         exit
     }
 
     /// Executes a task with `packet` in the slot's windows.
-    fn execute_with(&mut self, packet: &mut [u8], running: Option<Running<'_>>, begun: Begun) -> Exit {
+    fn execute_with(&mut self, packet: &mut [u8], running: Option<Running<'_>>, begun: TaskStart) -> Exit {
         // The slot does not access the state meanwhile, and the copy accesses of the slot only the view that it lends.
         let mut parts = *self;
         self.slot().with_packet(packet, begun, |view| parts.execute_in(view, running, begun))
     }
 
-    fn execute_in(&mut self, view: &mut View<'static>, running: Option<Running<'_>>, begun: Begun) -> Exit {
+    fn execute_in(&mut self, view: &mut View<'static>, running: Option<Running<'_>>, begun: TaskStart) -> Exit {
         self.state.get_mut().host.view = ptr::from_mut(view).cast();
         // SAFETY: the state is watched; see `BoundState`.
-        unsafe { self.watch.start(self.state.state) };
+        unsafe { self.watch.start_task(self.state.state) };
         let time = self.state.get().limits.time;
-        if begun == Begun::Before && time != u64::MAX {
-            self.watch.measure(time);
+        if begun == TaskStart::Resumed && time != u64::MAX {
+            self.watch.resume_task(time);
         }
-        let parks_early = begun == Begun::Before || self.task.limits.time.is_none();
+        let parks_early = begun == TaskStart::Resumed || self.task.limits.time.is_none();
         if parks_early && self.state.get().limits.may_park != 0 {
             self.state.get().request.request_park();
         }
@@ -409,7 +409,7 @@ impl<D: Device> BoundState<'_, D> {
     #[inline(always)]
     fn announce(&self, watch: &Watch) {
         // SAFETY: the state is watched; see `BoundState`.
-        unsafe { watch.announce(self.state) };
+        unsafe { watch.begin_task(self.state) };
     }
 
     /// See [`TaskRefs::issue_last_send`].

@@ -37,12 +37,12 @@ impl Executor {
     /// calls the limits are enforced too, but at a cost of 3 % of one thread's time.
     #[must_use]
     pub fn poll_peers(&self) -> Duration {
-        Duration::from_nanos(self.watchdog.look_at_others())
+        Duration::from_nanos(self.watchdog.poll_peers())
     }
 
     /// Marks this thread as sleeping: other threads must not rely on its [checks](Executor::poll_peers).
     pub fn mark_idle(&self) {
-        self.watchdog.rest();
+        self.watchdog.stop_polling();
     }
 
     /// Binds `slot` to `task` and `device`, and calls `run`, which executes any number of such tasks.

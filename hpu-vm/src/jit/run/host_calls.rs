@@ -219,7 +219,7 @@ impl<D: Device, const COPIES: bool> Trampolines<D, COPIES> {
         let TaskRefs { state, view, .. } = &mut refs;
         // SAFETY: `bind` set host memory that the task borrows. The frame is borrowed for the call of the closure.
         let mut copy = |frame: &[u8]| unsafe { copy(&mut state.host_copy, frame.as_ptr(), host, length) }.is_some();
-        if !state.request.ends() && view.look_at_frame(nic, length, &mut copy) == Some(true) {
+        if !state.request.ends() && view.with_frame_bytes(nic, length, &mut copy) == Some(true) {
             return ptr::null_mut();
         }
         refs.report_copies();

@@ -13,7 +13,7 @@ use crate::inst::Reg;
 use crate::jit::bounds::{Bounds, Range};
 use crate::jit::code_memory::lookup;
 use crate::jit::state::{GuestMemory, SignalTables, State};
-use crate::memory::{Begun, PacketWindows, Space, SpaceError};
+use crate::memory::{PacketWindows, Space, SpaceError, TaskStart};
 use crate::view::{RegionKind, View};
 
 /// Content of the top of a task's stack: the task registers, and `handler_args_t`, to which a0 points.
@@ -169,7 +169,7 @@ impl Slot {
     pub fn new(id: u32, mut space: Space) -> Self {
         let mut state = Box::new(State::new(id));
         let (layout, view) = space.parts();
-        let places = layout.places();
+        let places = layout.addresses();
         state.signals = SignalTables { layout, lookup };
         let range = |(kind, base, len)| {
             let of_packet = matches!(kind, RegionKind::Packet | RegionKind::L2Packet);
@@ -179,14 +179,14 @@ impl Slot {
         state.memory = GuestMemory {
             base: layout.base(),
             bounds: bounds.as_ptr(),
-            task_base: places.task(),
+            task_base: places.task_base(),
             l1_base: places.l1_base(),
             l1_size: places.l1_size(),
         };
         let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, len)| (base, len));
         let l2_packet = window(RegionKind::L2Packet).map(|(base, _)| base);
         let packet = window(RegionKind::Packet);
-        let task = places.task();
+        let task = places.task_base();
         // The view may also hold borrowed bytes, which are not mapped at their guest address: the layout knows that.
         let has_descriptor = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
         let descriptor =
@@ -194,7 +194,7 @@ impl Slot {
         state.packet.negated_address = -i64::from(packet.map_or(0, |(base, _)| base));
         match space.packet().filter(|windows| windows.has_l1()) {
             // SAFETY: the slot keeps the state as long as the space, and only the space lends frames to these windows.
-            Some(windows) => unsafe { windows.show_to(&state.packet.source) },
+            Some(windows) => unsafe { windows.set_source(&state.packet.source) },
             None => {
                 state.packet.source.base.store(space.base(), Relaxed);
                 state.packet.source.set_len(packet.map_or(0, |(_, len)| len as usize));
@@ -236,7 +236,7 @@ impl Slot {
     /// Copies the part of a packet that tasks may access to the window in L1, before a task accesses it there.
     pub fn show_in_l1(&self, packet: &[u8]) {
         if let Some(windows) = self.packet_windows() {
-            windows.show_in_l1(packet);
+            windows.write_l1(packet);
         }
     }
 
@@ -273,14 +273,14 @@ impl Slot {
     pub(super) fn with_packet<R>(
         &mut self,
         packet: &mut [u8],
-        begun: Begun,
+        begun: TaskStart,
         run: impl FnOnce(&mut View<'static>) -> R,
     ) -> R {
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_len != len {
             self.set_l2_len(len);
         }
-        self.space.offer(packet, begun, |_, view| run(view))
+        self.space.with_packet(packet, begun, |_, view| run(view))
     }
 
     /// Returns the slot's memory.
@@ -294,9 +294,9 @@ impl Slot {
         self.space.view()
     }
 
-    /// Calls a function with the view while `packet` is in the windows: see [`Space::offer`].
+    /// Calls a function with the view while `packet` is in the windows: see [`Space::with_packet`].
     pub fn offer<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
-        self.with_packet(packet, Begun::Now, task)
+        self.with_packet(packet, TaskStart::New, task)
     }
 
     /// Returns the handler's return value in a0. It is valid after a task that ended with [`crate::Exit::Returned`] in

@@ -28,7 +28,7 @@ const WRITABLE: [u32; 7] = [
     regs::COMMAND_STATUS,
 ];
 const COUNTERS: [u32; 10] = [0xb00, 0xb02, 0xb80, 0xb82, 0xc00, 0xc01, 0xc02, 0xc80, 0xc81, 0xc82];
-/// Those that may be written.
+/// Writable counters.
 const WRITABLE_COUNTERS: [u32; 4] = [0xb00, 0xb02, 0xb80, 0xb82];
 pub const HART_ID: u32 = 0xf14;
 const WRITES: [Op; 6] = [Op::Csrrw, Op::Csrrs, Op::Csrrc, Op::Csrrwi, Op::Csrrsi, Op::Csrrci];

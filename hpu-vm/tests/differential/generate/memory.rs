@@ -18,7 +18,7 @@ const SOME_CODE: u32 = 32;
 const POINTERS: [u32; 5] =
     [regs::HANDLER_MEM_ADDR, regs::PACKET_ADDR, regs::SCRATCHPAD_ADDR, regs::SCRATCHPAD_ADDR + 4, regs::L2_PACKET_ADDR];
 
-/// Those of them that point to [`TABLE_ROOM`] bytes that may be written.
+/// Registers of [`POINTERS`] that point to [`TABLE_ROOM`] writable bytes.
 const TABLE_POINTERS: [u32; 3] = [regs::HANDLER_MEM_ADDR, regs::SCRATCHPAD_ADDR, regs::SCRATCHPAD_ADDR + 4];
 const TABLE_ROOM: u32 = 0x100;
 

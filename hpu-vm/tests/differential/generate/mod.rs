@@ -1,7 +1,7 @@
 //! Whole programs: functions that call each other, loops that end, memory at its edges, and one way to end each.
 //!
-//! `ra`, `sp`, `gp` (the argument), `tp` and the saved registers `s8` to `s11` (loop counters, depth of recursion) are
-//! written by the frame of a function only, so that a program ends unless it means not to; all others are anybody's.
+//! Only a function's frame writes `ra`, `sp`, `gp` (the argument), `tp` and the saved registers `s8` to `s11` (loop
+//! counters, depth of recursion). A program therefore ends, unless it is made not to. Any code writes the other registers.
 
 mod control;
 mod devices;
@@ -61,7 +61,7 @@ struct Generator {
     /// What the program may access.
     blocks: Vec<Block>,
     functions: Vec<Label>,
-    /// It jumps and calls to addresses in instructions only: what a handler seldom does is a function of its own then.
+    /// Jumps and calls have their addresses in instructions only. Rare code is then a function of its own.
     direct: bool,
     /// The function being generated.
     level: usize,

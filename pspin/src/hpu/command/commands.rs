@@ -324,7 +324,7 @@ impl<'t> Commands<'t> {
         self.charge(u64::from(len) / budget::BYTES_PER_INSTRUCTION);
         match direction {
             Direction::ToHost => {
-                let written = view.look_at_frame(nic, len, |bytes| region.write(offset, bytes));
+                let written = view.with_frame_bytes(nic, len, |bytes| region.write(offset, bytes));
                 if let Some(written) = written {
                     written.map_err(|_| Status::BadHostAddress)?;
                 } else {
