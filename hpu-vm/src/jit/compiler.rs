@@ -9,7 +9,7 @@ use cranelift_codegen::{CompiledCode, Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
 
 use super::cfg::Cfg;
-use super::dataflow::Dataflow;
+use super::dataflow::{Begin, Dataflow};
 use super::emit::{self, Emitted, Input};
 use super::entry::EntryLayout;
 use super::error::TranslateError;
@@ -57,15 +57,19 @@ impl<'i> Compiler<'i> {
         }
     }
 
-    /// Compiles a region. On an error nothing is added to the code.
-    pub(super) fn add(&mut self, code: &Code, cfg: &mut Cfg) -> Result<EntryLayout, String> {
+    /// Finds out what is known about a region.
+    pub(super) fn analyse(&self, cfg: &mut Cfg, begin: &Begin) -> Dataflow {
         let results = if self.options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
-        let facts = Dataflow::new(cfg, results, code.global_pointer());
-        let plan = Plan::new(cfg, &facts, self.options).ok_or("its loops are nested too deep")?;
+        Dataflow::new(cfg, results, begin)
+    }
+
+    /// Compiles a region. On an error nothing is added to the code.
+    pub(super) fn add(&mut self, code: &Code, cfg: &Cfg, facts: &Dataflow) -> Result<EntryLayout, String> {
+        let plan = Plan::new(cfg, facts, self.options).ok_or("its loops are nested too deep")?;
         let input = Input {
             code,
             cfg,
-            facts: &facts,
+            facts,
             plan: &plan,
             options: self.options,
             // x86-64 has total store order.

@@ -24,6 +24,10 @@ impl Regs {
         Self(self.0 | other.0)
     }
 
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     pub(crate) const fn has(self, reg: Reg) -> bool {
         self.0 >> reg.number() & 1 != 0
     }

@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 
 use spin_abi::map::PAGE;
 
-use super::cfg::{self, Cost, Functions, Regions, Scope};
+use super::cfg::{self, Cfg, Cost, Functions, Regions, Scope};
 use super::code_memory::CodeMemory;
 use super::compiler::{self, Compiler};
+use super::dataflow::Begin;
 use super::entry::{Entry, EntryLayout};
 use super::error::TranslateError;
 use super::options::Options;
+use super::regs::Regs;
 use crate::code::{Code, CodeSegment};
 use crate::view::Checks;
 
@@ -194,12 +196,14 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
     let cost = cost_of(options);
     let functions = Functions::new(code, source.entries, taken);
     let mut layouts = Layouts::default();
-    let (mut exits, mut refused) = (BTreeSet::new(), Vec::new());
+    let (mut exits, mut refused, mut device) = (BTreeSet::new(), Vec::new(), Regs(0));
     for &entry in &entries {
         let mut graph = cfg::handler(Scope { code, functions: &functions, taken, cost }, entry);
-        match compiler.add(code, &mut graph) {
+        let facts = compiler.analyse(&mut graph, &Begin::Task { global_pointer: code.global_pointer() });
+        match compiler.add(code, &graph, &facts) {
             Ok(layout) => {
                 layouts.handlers.push((entry, layout));
+                device = device.or(facts.devices_outside(&graph));
                 exits.append(&mut graph.exits);
             }
             // Its functions may be translated one by one.
@@ -210,9 +214,12 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
         }
     }
     let Regions { functions, regions } = Regions::new(code, functions, &exits, taken, cost);
-    for region in regions {
-        let mut graph = cfg::shared(Scope { code, functions: &functions, taken, cost }, &region);
-        match compiler.add(code, &mut graph) {
+    let scope = Scope { code, functions: &functions, taken, cost };
+    let mut graphs: Vec<Cfg> = regions.iter().map(|region| cfg::shared(scope, region)).collect();
+    let device = devices_between(&mut graphs, compiler, device);
+    for (region, mut graph) in regions.iter().zip(graphs) {
+        let facts = compiler.analyse(&mut graph, &Begin::Points { device });
+        match compiler.add(code, &graph, &facts) {
             Ok(layout) => layouts.add_region(layout, &graph),
             Err(reason) => layouts.untranslated.push(Untranslated { address: region.extent.start, reason }),
         }
@@ -226,8 +233,17 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
     }
 }
 
+/// Registers that hold the addresses of devices where execution goes from one region to another. `device` do where handlers
+/// are left.
+fn devices_between(graphs: &mut [Cfg], compiler: &Compiler<'_>, device: Regs) -> Regs {
+    graphs.iter_mut().fold(device, |device, graph| {
+        let facts = compiler.analyse(graph, &Begin::Points { device });
+        device.or(facts.devices_outside(graph))
+    })
+}
+
 impl Layouts {
-    fn add_region(&mut self, layout: EntryLayout, graph: &cfg::Cfg) {
+    fn add_region(&mut self, layout: EntryLayout, graph: &Cfg) {
         // A region has fewer points than a u32 has numbers.
         let region = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
         let points =

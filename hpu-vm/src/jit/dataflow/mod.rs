@@ -12,10 +12,18 @@ mod state;
 pub(crate) mod vector;
 
 use crate::inst::{Inst, Op};
-use crate::jit::cfg::{BlockId, Cfg, End};
+use crate::jit::cfg::{BlockId, Cfg, End, Target};
 use crate::jit::regs::Regs;
 
 pub(crate) use state::RegState;
+
+/// What is known where a region is entered.
+pub(crate) enum Begin {
+    /// A task begins; gp holds this address.
+    Task { global_pointer: u32 },
+    /// Nothing, but these registers most likely hold the addresses of devices, if any do.
+    Points { device: Regs },
+}
 
 /// Facts about all instructions of a region.
 pub(crate) struct Dataflow {
@@ -39,9 +47,9 @@ pub(crate) struct Dataflow {
 
 impl Dataflow {
     /// Analyses `cfg`. Computed jumps whose address is a constant become direct ones. `results` are read after the
-    /// handler has returned; `gp` initially holds `global_pointer`.
-    pub(crate) fn new(cfg: &mut Cfg, results: Regs, global_pointer: u32) -> Self {
-        let at_start = states_at_start(cfg, global_pointer);
+    /// handler has returned.
+    pub(crate) fn new(cfg: &mut Cfg, results: Regs, begin: &Begin) -> Self {
+        let at_start = states_at_start(cfg, begin);
         let reached: Vec<bool> = at_start.iter().map(Option::is_some).collect();
         let (first, states) = states_within(cfg, at_start);
         resolve_jumps(cfg, &first, &states, &reached);
@@ -67,6 +75,21 @@ impl Dataflow {
             facts.settings = vector::settings(cfg, &changes);
         }
         facts
+    }
+
+    /// Registers that hold the addresses of devices where the region is left, most likely.
+    pub(crate) fn devices_outside(&self, cfg: &Cfg) -> Regs {
+        // Neither ra nor t0 to t6: by the calling convention nobody reads them on the other side of a call or return.
+        const PASSED: Regs = Regs(!0xf000_00e2);
+        let leaves = |id: &BlockId| {
+            let outside = |target: &Target| target.block.is_none_or(|to| cfg.blocks[to].cold);
+            matches!(cfg.blocks[*id].end, End::Jump { .. }) || cfg.targets(*id).any(outside)
+        };
+        let devices = cfg.hot_blocks().filter(leaves).map(|id| {
+            let state = self.before(id, cfg.blocks[id].body.len());
+            state.devices().and(PASSED)
+        });
+        devices.fold(Regs(0), Regs::or)
     }
 
     /// What is known before the instruction at `index` of a block; after its last one when `index` is its length.
@@ -116,9 +139,12 @@ impl Dataflow {
 }
 
 /// State at the start of each block; `None` where no way leads.
-fn states_at_start(cfg: &Cfg, global_pointer: u32) -> Vec<Option<RegState>> {
+fn states_at_start(cfg: &Cfg, begin: &Begin) -> Vec<Option<RegState>> {
     let mut states: Vec<Option<RegState>> = vec![None; cfg.blocks.len()];
-    let begin = if cfg.begins_task() { RegState::at_task_start(global_pointer) } else { RegState::default() };
+    let begin = match *begin {
+        Begin::Task { global_pointer } => RegState::at_task_start(global_pointer),
+        Begin::Points { device } => RegState::at_point(device),
+    };
     let mut work = cfg.starts().to_vec();
     work.iter().for_each(|&start| states[start] = Some(begin.clone()));
     let mut queued = vec![false; cfg.blocks.len()];

@@ -46,6 +46,17 @@ impl RegState {
         Self { constants, stack: Some(0), pointers: Pointers::at_task_start(), ..Self::default() }
     }
 
+    /// State where a shared region is entered: `device` registers may hold the addresses of devices.
+    pub(super) fn at_point(device: Regs) -> Self {
+        Self { device, ..Self::default() }
+    }
+
+    /// Registers that may hold the address of a device.
+    pub(super) fn devices(&self) -> Regs {
+        let constants = self.constants().filter(|&(_, value)| near_device(value));
+        constants.fold(self.device, |devices, (reg, _)| devices.with(reg))
+    }
+
     /// Whether a register holds a multiple of 4.
     pub(crate) fn is_aligned(&self, reg: Reg) -> bool {
         self.constant(reg).map_or(self.aligned.has(reg), |value| value & 3 == 0)

@@ -51,13 +51,13 @@ mod tests {
     use crate::inst::{Inst, Op, Reg};
     use crate::jit::cfg::LoopForest;
     use crate::jit::cfg::tests::{handler_at, index};
-    use crate::jit::dataflow::Dataflow;
+    use crate::jit::dataflow::{Begin, Dataflow};
     use crate::jit::regs::Regs;
 
     /// Heads of loops that wait in a handler at instruction `entry` of `program`, by instruction.
     fn heads(program: &[Inst], entry: u32) -> Vec<u32> {
         let mut cfg = handler_at(program, entry);
-        let facts = Dataflow::new(&mut cfg, Regs(0), 0);
+        let facts = Dataflow::new(&mut cfg, Regs(0), &Begin::Task { global_pointer: 0 });
         let forest = LoopForest::new(&cfg);
         find(&cfg, &facts, &forest).iter().map(|found| index(cfg.blocks[found.head].start)).collect()
     }
