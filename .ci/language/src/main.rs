@@ -19,8 +19,6 @@ use prose::{Paragraph, markdown, rust};
 const FOLDER: &str = ".ci/language";
 /// Folders that are not the project's text.
 const LEFT_OUT: [&str; 4] = ["target", ".git", "node_modules", ".cargo"];
-/// The folder whose private comments and names are not checked.
-const TRANSLATOR: &str = "hpu-vm/src/jit/";
 
 fn main() -> ExitCode {
     match run() {
@@ -46,9 +44,8 @@ fn run() -> Result<usize, String> {
     let mut paths = Vec::new();
     find(&repository, Path::new(""), &mut paths).map_err(|error| format!("{}: {error}", repository.display()))?;
     for path in &paths {
-        let is_translator = path.starts_with(TRANSLATOR);
         let text = read(&repository, path)?;
-        let paragraphs = if path.ends_with(".md") { markdown(&text) } else { rust(&text, is_translator) };
+        let paragraphs = if path.ends_with(".md") { markdown(&text) } else { rust(&text) };
         for Paragraph { line, text } in &paragraphs {
             for found in sentences::too_long(text).into_iter().chain(words.find(text)) {
                 match exceptions.iter().find(|exception| found.sentence.contains(exception.as_str())) {
@@ -57,7 +54,7 @@ fn run() -> Result<usize, String> {
                 }
             }
         }
-        if path.ends_with(".rs") && !is_translator {
+        if path.ends_with(".rs") {
             findings.extend(names.find(&text).into_iter().map(|(line, what)| format!("{path}:{line}: {what}")));
         }
     }

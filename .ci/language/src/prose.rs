@@ -64,8 +64,8 @@ pub fn markdown(document: &str) -> Vec<Paragraph> {
     collector.paragraphs
 }
 
-/// Paragraphs of doc comments; with `public_only` those of modules and of public items.
-pub fn rust(source: &str, public_only: bool) -> Vec<Paragraph> {
+/// Paragraphs of doc comments.
+pub fn rust(source: &str) -> Vec<Paragraph> {
     let (mut all, mut collector) = (Vec::new(), Collector::default());
     for (line, text) in (1..).zip(source.lines()) {
         let text = text.trim_start();
@@ -76,10 +76,7 @@ pub fn rust(source: &str, public_only: bool) -> Vec<Paragraph> {
         } else if !text.starts_with("#[") {
             collector.end();
             let Collector { paragraphs, .. } = std::mem::take(&mut collector);
-            let is_module = text.is_empty();
-            if !public_only || is_module || text.starts_with("pub ") {
-                all.extend(paragraphs);
-            }
+            all.extend(paragraphs);
         }
     }
     collector.end();
@@ -108,7 +105,6 @@ mod tests {
     #[test]
     fn doc_comments_of_public_items_alone() {
         let source = "//! Module.\n\n/// Public.\n#[inline]\npub fn a() {}\n/// Private.\nfn b() {}\n// Other.\n";
-        assert_eq!(texts(&rust(source, true)), [(1, "Module."), (3, "Public.")]);
-        assert_eq!(texts(&rust(source, false)), [(1, "Module."), (3, "Public."), (6, "Private.")]);
+        assert_eq!(texts(&rust(source)), [(1, "Module."), (3, "Public."), (6, "Private.")]);
     }
 }

@@ -1,6 +1,5 @@
-//! Which registers most likely point into the packet in L1: a task finds its address in the task registers, which its arguments point to.
-//!
-//! Most likely, since memory is not followed: whoever relies on it for more than speed has to look.
+//! Registers that most likely point into the packet in L1. A task finds the packet's address in the task registers, which
+//! its arguments point to. Memory is not tracked, so these facts are hints.
 
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::{PACKET_ADDR, TASK_FIRST};
@@ -8,10 +7,10 @@ use spin_abi::regs::{PACKET_ADDR, TASK_FIRST};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::regs::Regs;
 
-/// From the first task register to that which has the packet's address.
+/// Distance from the first task register to the one with the packet's address.
 const PACKET_FIELD: i32 = (PACKET_ADDR - TASK_FIRST) as i32;
 
-/// What registers point to.
+/// Registers by what they point to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointers {
     /// A task's arguments.
@@ -23,7 +22,7 @@ pub(crate) struct Pointers {
 }
 
 impl Pointers {
-    /// When a task begins.
+    /// At the start of a task.
     pub(crate) fn at_task_start() -> Self {
         Self { arguments: Regs(0).with(Reg::A0), ..Self::default() }
     }
@@ -33,14 +32,14 @@ impl Pointers {
         self.packet.has(reg)
     }
 
-    /// Nothing is known of a register any more.
+    /// Forgets a register.
     pub(crate) fn forget(&mut self, reg: Reg) {
         for set in [&mut self.arguments, &mut self.task, &mut self.packet] {
             *set = set.without(reg);
         }
     }
 
-    /// Those of what an instruction writes to `rd`, if it accesses `address` in case that is known.
+    /// Applies an instruction that writes `rd`; `address` is that of its access, if it is a constant.
     pub(crate) fn transfer(&mut self, rd: Reg, inst: &Inst, address: Option<u32>) {
         let Self { arguments, task, packet } = *self;
         let is_copy = inst.op == Op::Addi && inst.imm == 0;
@@ -60,7 +59,7 @@ impl Pointers {
         add(&mut self.packet, to_packet);
     }
 
-    /// What is the same on both ways.
+    /// Keeps what holds in both.
     pub(crate) const fn join(&self, other: &Self) -> Self {
         Self {
             arguments: Regs(self.arguments.0 & other.arguments.0),
@@ -83,7 +82,7 @@ mod tests {
     const OTHER: Reg = Reg::new(14);
     const RESULT: Reg = Reg::new(15);
 
-    /// After instructions that know no address.
+    /// State after instructions with unknown addresses.
     fn after(program: &[Inst]) -> Pointers {
         let step = |mut pointers: Pointers, inst: &Inst| {
             pointers.transfer(inst.rd, inst, None);

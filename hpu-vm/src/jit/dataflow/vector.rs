@@ -12,9 +12,9 @@ use crate::vector::{
 /// Vector type and length at one point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// What `vtype` reads, if it is the same on every way here.
+    /// Value of `vtype`, if it is equal on all ways to this point.
     pub(crate) vtype: Option<u32>,
-    /// What `vl` reads, likewise.
+    /// Value of `vl`, if it is equal on all ways to this point.
     pub(crate) vl: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Setting {
         }
     }
 
-    /// Keeps what holds on both ways.
+    /// Keeps what holds in both.
     fn join(self, other: Self) -> Self {
         Self { vtype: self.vtype.filter(|_| self.vtype == other.vtype), vl: self.vl.filter(|_| self.vl == other.vl) }
     }
@@ -150,7 +150,7 @@ impl VRegs {
     }
 }
 
-/// The vector registers that an instruction may read and may write, whatever the vector type.
+/// Vector registers that an instruction may read and may write with any vector type.
 pub(crate) fn vectors(inst: &VectorInst) -> (VRegs, VRegs) {
     /// Registers of the largest group.
     const MOST: u32 = 8;
@@ -161,7 +161,7 @@ pub(crate) fn vectors(inst: &VectorInst) -> (VRegs, VRegs) {
         VectorInst::Configure(_) => (none, none),
         VectorInst::Memory(Memory { direction, vd, addressing, masked, .. }) => {
             let indices = if let Addressing::Indexed { vs2, .. } = addressing { largest(vs2) } else { none };
-            // What is not loaded stays.
+            // Elements that are not loaded keep their values.
             let reads = largest(vd).or(indices).or(mask(masked));
             (reads, if direction == Direction::Load { largest(vd) } else { none })
         }
@@ -173,7 +173,7 @@ pub(crate) fn vectors(inst: &VectorInst) -> (VRegs, VRegs) {
     }
 }
 
-/// The same for an arithmetic instruction with these operands.
+/// Vector registers that an arithmetic instruction with these operands reads and writes.
 pub(crate) fn vectors_of(inst: &Arithmetic, operands: Operands) -> (VRegs, VRegs) {
     let (most_read, most_written) = vectors(&VectorInst::Arithmetic(*inst));
     let mut read = VRegs::group(inst.vs2, operands.vs2.registers()).or(VRegs::group(inst.vd, operands.vd.registers()));

@@ -14,7 +14,7 @@ pub(super) fn arithmetic(emitter: &mut Emitter<'_>, inst: &Inst) {
     emitter.set(inst.rd, value);
 }
 
-/// What an instruction of such a format at `pc` computes.
+/// The result of such an instruction at `pc`.
 pub(super) fn result(emitter: &mut Emitter<'_>, pc: u32, inst: &Inst) -> Value {
     match emitter.known().result(pc, inst) {
         Some(value) => emitter.constant(value),
@@ -58,7 +58,7 @@ fn computed(emitter: &mut Emitter<'_>, inst: &Inst) -> Value {
         Op::Minu => emitter.builder.ins().umin(a, b),
         Op::SextB => extend_part(emitter, a, I8),
         Op::SextH => extend_part(emitter, a, I16),
-        // Not by 16 bits: Cranelift would compute those anew with all that they are computed from.
+        // No extension from 16 bits: Cranelift would recompute the value with all its operands.
         Op::ZextH => emitter.builder.ins().band_imm_u(a, 0xffff),
         Op::Rol => emitter.builder.ins().rotl(a, b),
         Op::Ror | Op::Rori => emitter.builder.ins().rotr(a, b),
@@ -92,7 +92,7 @@ fn extend_part(emitter: &mut Emitter<'_>, value: Value, part: Type) -> Value {
     emitter.builder.ins().sextend(I32, value)
 }
 
-/// The bit of that number.
+/// A word with one bit set.
 fn bit(emitter: &mut Emitter<'_>, index: Value) -> Value {
     let one = emitter.constant(1);
     emitter.builder.ins().ishl(one, index)
@@ -127,8 +127,8 @@ fn extend(emitter: &mut Emitter<'_>, value: Value, signed: bool) -> Value {
     if signed { emitter.builder.ins().sextend(I64, value) } else { emitter.builder.ins().uextend(I64, value) }
 }
 
-/// Host division traps on zero and overflow, so it is given 1 instead of such divisors: the overflowing quotient is the
-/// dividend and its remainder 0, as division by 1 has it; zero is set right afterwards.
+/// Host division traps on zero and overflow, so such divisors are replaced by 1: the overflowing quotient is the dividend and
+/// its remainder 0, as in a division by 1. The result of a division by zero is selected afterwards.
 fn divide_signed(emitter: &mut Emitter<'_>, op: Op, a: Value, b: Value) -> Value {
     let zero = emitter.compare(IntCC::Equal, b, 0);
     let minus_one = emitter.compare(IntCC::Equal, b, u32::MAX);

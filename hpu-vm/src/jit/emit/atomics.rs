@@ -1,4 +1,4 @@
-//! LR, SC and AMOs, sequentially consistent whatever their ordering bits say.
+//! LR, SC and AMOs. They are sequentially consistent, whatever their ordering bits.
 
 use std::mem::offset_of;
 
@@ -19,7 +19,7 @@ use crate::jit::state::State;
 /// Atomics are aligned.
 const ATOMIC: MemFlagsData = MemFlagsData::new().with_aligned();
 
-/// Every address from L2 on has one of these bits; those of the L1 of the first 16 clusters and of its alias have none.
+/// Each address from L2 on has one of these bits; addresses in the L1 of the first 16 clusters and in its alias have none.
 const BEYOND_L1: u32 = 0xe400_0000;
 const _: () = assert!(!BEYOND_L1 < L2_BASE && (L1_BASE | (16 * L1_STRIDE - 1) | L1_ALIAS) & BEYOND_L1 == 0);
 
@@ -29,16 +29,16 @@ pub(super) fn amo(emitter: &mut Emitter<'_>, inst: &Inst) {
     }
 }
 
-/// Carries an AMO out. Returns the old value, if it is wanted.
+/// Emits an AMO. Returns the old value, if it is used.
 fn amo_anywhere(emitter: &mut Emitter<'_>, inst: &Inst) -> Option<Value> {
-    // One test tells both. What an exact check refuses before it the interpreter looks at in order.
+    // One test finds both misaligned addresses and those beyond L1.
     let with_place = emitter.home() && !emitter.known().is_aligned(inst.rs1);
     if !with_place {
         check_aligned(emitter, inst, Cause::StoreMisaligned);
     }
     let (guest, host) = atomic_address(emitter, inst);
     let value = emitter.get(inst.rs2);
-    // Without a use of the old value it must not seem to have one: load, operation and store become one instruction.
+    // Without a use of the old value, load, operation and store become one instruction.
     let wanted = inst.rd != Reg::ZERO;
     if !emitter.home() {
         let old = locked(emitter, inst.op, host, value);
@@ -119,8 +119,8 @@ pub(super) fn load_reserved(emitter: &mut Emitter<'_>, inst: &Inst) {
     emitter.set(inst.rd, value);
 }
 
-/// Stores when the word is reserved and still has the value it had then. Otherwise it is written with what it holds:
-/// whether it may be written is found out either way.
+/// Stores if the word is reserved and unchanged. Otherwise the word is written with its own value, so that a store to
+/// read-only memory faults in either case.
 pub(super) fn store_conditional(emitter: &mut Emitter<'_>, inst: &Inst) {
     emitter.ways.prologue.reservation = true;
     check_aligned(emitter, inst, Cause::StoreMisaligned);
@@ -159,8 +159,8 @@ fn check_aligned(emitter: &mut Emitter<'_>, inst: &Inst, misaligned: Cause) {
     }
 }
 
-/// Guest and host address of an atomic: of a task register, that of the word on the stack, as reservations are of words. Devices
-/// take none: outside of the task registers their addresses are mapped nowhere.
+/// Guest and host address of an atomic. For a task register these are the addresses of the word on the stack, since
+/// reservations are of words. Devices have no atomics: their addresses are not mapped, except for the task registers.
 fn atomic_address(emitter: &mut Emitter<'_>, inst: &Inst) -> (Value, Host) {
     let guest = emitter.get(inst.rs1);
     let constant = emitter.known().constant(inst.rs1);
@@ -172,7 +172,7 @@ fn atomic_address(emitter: &mut Emitter<'_>, inst: &Inst) -> (Value, Host) {
         return (emitter.builder.ins().iadd(task, at), host);
     }
     let anything = constant.is_none() && (emitter.input.plan.any_device || emitter.known().may_be_device(inst.rs1));
-    // With exact checks the interpreter sees to them.
+    // With exact checks the interpreter executes them.
     if anything && !emitter.exact() {
         return memory_or_task_register(emitter, guest);
     }
@@ -192,7 +192,7 @@ fn memory_or_task_register(emitter: &mut Emitter<'_>, guest: Value) -> (Value, H
     (guest, Host(emitter.builder.ins().iadd(emitter.base, address), 0))
 }
 
-/// An address in the own cluster's alias window stands for that in its L1.
+/// Replaces an address in the own cluster's alias window by that in its L1.
 fn without_alias(emitter: &mut Emitter<'_>, guest: Value) -> Value {
     let alias = emitter.constant(L1_ALIAS.wrapping_neg());
     let at = emitter.builder.ins().iadd(guest, alias);

@@ -1,4 +1,4 @@
-//! Copies to host memory without a call of the device: see [`direct`](crate::jit::host_copy).
+//! Copies to host memory without a call of the device: see [`crate::jit::host_copy`].
 
 use std::mem::offset_of;
 
@@ -17,7 +17,7 @@ use crate::jit::host_copy::{ALIGNMENT, HostCopy, LENGTHS};
 use crate::jit::regs::Regs;
 use crate::jit::state::{HostCalls, State};
 
-/// The pieces of a copy: their type, and where each begins. The last one may begin in the one before.
+/// The pieces of a copy: their type, and the offset of each. The last piece may overlap the one before.
 fn pieces(len: u32) -> (Type, impl Iterator<Item = u32> + Clone) {
     let kind = match len {
         16.. => I8X16,
@@ -36,10 +36,10 @@ pub(super) fn is_deferrable(emitter: &Emitter<'_>, inst: &Inst) -> bool {
     !is_used && !emitter.is_watched()
 }
 
-/// Issues a copy of which `words` are what [`HostCalls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
-/// in their order, as who reads host memory relies on, a short one is made here.
+/// Issues a copy. `words` are the arguments of [`HostCalls::dma_to_host`]; `len` is the length, if it is a constant. A short
+/// copy is made inline where the host keeps the order of stores, which readers of host memory rely on.
 pub(super) fn copy_to_host(emitter: &mut Emitter<'_>, words: &[Value], len: Option<u32>) {
-    // Also of none: that is a copy.
+    // A copy of no bytes counts, too.
     let longest = &mut emitter.outcome.longest_copy;
     *longest = len.unwrap_or(PACKET_WINDOW).max(*longest).max(1);
     match len.filter(|len| emitter.input.stores_in_order && LENGTHS.contains(len)) {
@@ -50,13 +50,13 @@ pub(super) fn copy_to_host(emitter: &mut Emitter<'_>, words: &[Value], len: Opti
     }
 }
 
-/// Makes a copy of `len` bytes unless something is not as most often.
+/// Copies `len` bytes from the packet in L1 to an aligned place in host memory; the host makes other copies.
 fn copy_here(emitter: &mut Emitter<'_>, words: &[Value], len: u32) {
     let &[low, high, nic, _] = words else { unreachable!("addresses and length") };
     let (otherwise, done) = (emitter.builder.create_block(), emitter.builder.create_block());
     emitter.builder.set_cold_block(otherwise);
     let at = place_in_host(emitter, low, high);
-    // What is not aligned is far beyond all places.
+    // A misaligned address, rotated, is beyond all places.
     let place = emitter.builder.ins().rotr_imm_u(at, i64::from(ALIGNMENT.trailing_zeros()));
     let places = direct(emitter, I64, offset_of!(HostCopy, places));
     let beyond = emitter.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, place, places);
@@ -83,7 +83,7 @@ fn copy_here(emitter: &mut Emitter<'_>, words: &[Value], len: u32) {
     emitter.join(done);
 }
 
-/// How far from the first byte of host memory an address is, given by its halves.
+/// Distance of an address, given by its halves, from the first byte of host memory.
 fn place_in_host(emitter: &mut Emitter<'_>, low: Value, high: Value) -> Value {
     let host = join_halves(emitter, low, high);
     let first = direct(emitter, I64, offset_of!(HostCopy, address));
@@ -99,8 +99,8 @@ fn count_copy(emitter: &mut Emitter<'_>, len: u32) {
     }
 }
 
-/// Copies from the packet to host memory. These processors write at once what a store has of a cache line: so others see aligned words as a
-/// whole, of eight bytes, or of four where pieces are as long.
+/// Copies from the packet to host memory. The processor writes the part of a store that lies in one cache line at once:
+/// readers see aligned words of eight bytes, or of four if the pieces have four, as a whole.
 fn copy_pieces(emitter: &mut Emitter<'_>, from: Value, to: Value, len: u32) {
     let (kind, places) = pieces(len);
     let at = |place: u32| offset(place as usize);
@@ -111,12 +111,12 @@ fn copy_pieces(emitter: &mut Emitter<'_>, from: Value, to: Value, len: u32) {
     }
 }
 
-/// A field of [`HostCopy`] that stays as it is as long as a task runs.
+/// A field of [`HostCopy`] that does not change while a task runs.
 fn direct(emitter: &mut Emitter<'_>, kind: Type, field: usize) -> Value {
     emitter.load_fixed(kind, offset_of!(State, host_copy) + field)
 }
 
-/// Goes to a block when `condition` holds, and on else.
+/// Goes to a block when `condition` holds; otherwise continues.
 fn go_if(emitter: &mut Emitter<'_>, condition: Value, to: ir::Block) {
     let go_on = emitter.builder.create_block();
     emitter.builder.ins().brif(condition, to, &[], go_on, &[]);

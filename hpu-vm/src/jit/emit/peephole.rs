@@ -1,11 +1,12 @@
-//! Bytes put in reverse, which RV32IMAC alone has no instruction for: compilers write shifts, masks and ors.
+//! Patterns of Cranelift's instructions: byte reversal, which compilers for RV32IMAC express with shifts, masks and ors,
+//! and zero-extension.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{DataFlowGraph, InstBuilder, InstructionData, Opcode, Value};
 
 use super::emitter::Emitter;
 
-/// Deepest nesting that is looked through: of the usual sequences, which are three deep, and one more.
+/// Maximum depth of a pattern. The usual sequences are three deep.
 const DEPTH: u32 = 4;
 
 /// A value as bytes of another, lowest first; `None` is zero.
@@ -30,7 +31,7 @@ impl Bytes {
         if opcode == Opcode::Bor {
             return Self::of(dfg, a, depth).with(Self::of(dfg, b, depth));
         }
-        // Which operand is the constant is up to who writes the instruction.
+        // Either operand may be the constant.
         let (a, by) = match (constant(dfg, a), constant(dfg, b)) {
             (_, Some(by)) => (a, by),
             (Some(by), None) if opcode == Opcode::Band => (b, by),
@@ -56,7 +57,7 @@ impl Bytes {
         Some(Self { of, places: moved })
     }
 
-    /// The bytes of both, where at most one has any but zero.
+    /// Bytes of both, if at most one of them is not zero in each place.
     fn with(self, other: Self) -> Option<Self> {
         let mut places = self.places;
         for (mine, its) in places.iter_mut().zip(other.places) {
@@ -86,7 +87,7 @@ pub(super) fn or(emitter: &mut Emitter<'_>, a: Value, b: Value) -> Value {
     }
 }
 
-/// A value of 32 bits, extended with zeroes: what it was cut from, if that is it.
+/// A 32-bit value, zero-extended: the value that it was reduced from, if that is zero-extended.
 pub(super) fn zero_extended(emitter: &mut Emitter<'_>, value: Value) -> Value {
     let dfg = &emitter.builder.func.dfg;
     let made_by = |value| dfg.value_def(value).inst().map(|inst| dfg.insts[inst]);
@@ -101,7 +102,7 @@ pub(super) fn zero_extended(emitter: &mut Emitter<'_>, value: Value) -> Value {
     whole.filter(is_extended).unwrap_or_else(|| emitter.builder.ins().uextend(I64, value))
 }
 
-/// The number of 64 bits with these halves.
+/// The 64-bit number with these halves.
 pub(super) fn join_halves(emitter: &mut Emitter<'_>, low: Value, high: Value) -> Value {
     let [low, high] = [low, high].map(|half| zero_extended(emitter, half));
     let high = emitter.builder.ins().ishl_imm_u(high, 32);

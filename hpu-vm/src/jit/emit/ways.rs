@@ -28,7 +28,7 @@ pub(super) struct Ways {
     pub(super) prologue: Prologue,
     /// Exit that leads back to the first of several checks with nothing but repeatable instructions between them.
     pub(super) shared: Option<ir::Block>,
-    /// That exit at the end of each block.
+    /// By block, the value of `shared` at its end.
     pub(super) shared_after: Vec<Option<ir::Block>>,
 }
 

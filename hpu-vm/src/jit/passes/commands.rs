@@ -124,7 +124,7 @@ fn hides_all(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool, separate:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Reads,
-    /// It stores all fields and reads none before.
+    /// The block stores all fields and reads none before.
     Replaces,
     Neither,
 }

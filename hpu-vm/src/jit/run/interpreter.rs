@@ -26,9 +26,9 @@ const VECTOR_WEIGHT: u64 = 32;
 
 /// How a task continues after translated code was left, or after the interpreter.
 pub(super) enum Step<'t> {
-    /// It does not: this is its outcome.
+    /// The task ended or was parked.
     Ended(Exit),
-    /// In a shared region, at the resume point that the state holds.
+    /// Execution continues in translated code, at the resume point that the state holds.
     Enter(Running<'t>),
 }
 

@@ -1,4 +1,4 @@
-//! Operations on elements that stand in the same place, and what is translated at all.
+//! Elementwise operations, and the choice of instructions that are translated.
 
 use cranelift_codegen::ir::{InstBuilder, Value};
 
@@ -18,11 +18,11 @@ use crate::vector::inst::Shape;
 use crate::vector::legal::{self, Operand, Operands};
 use crate::vector::{Arithmetic, Source, VectorOp, Width};
 
-/// What an instruction works on.
+/// Operands of an instruction.
 #[derive(Clone, Copy)]
 struct Work {
     operands: Operands,
-    /// Elements.
+    /// Number of elements.
     count: u32,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn vector_arithmetic(emitter: &mut Emitter<'_>, inst: &Inst, arithmet
     if !is_translated(emitter, arithmetic, work) {
         return call_interpreter_with(emitter, inst, &touched);
     }
-    // This one does not depend on the length.
+    // Its result does not depend on the length.
     let short = if arithmetic.op == VectorOp::ElementToScalar { None } else { is_short(emitter, most) };
     unless(emitter, short.as_slice(), inst, &touched, |emitter| operate(emitter, arithmetic, work));
 }
@@ -52,7 +52,7 @@ fn move_registers(emitter: &mut Emitter<'_>, inst: &Arithmetic) {
     write_group(emitter, inst.vd, Width::E8, count * lanes(Width::E8), false, &values);
 }
 
-/// Whether there are operations of the host for it.
+/// Whether the host has operations for it.
 fn is_translated(emitter: &Emitter<'_>, inst: &Arithmetic, work: Work) -> bool {
     use VectorOp as Op;
     let vector = matches!(inst.source, Source::Vector(_));
@@ -130,7 +130,7 @@ fn elementwise(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Operands,
     }
 }
 
-/// All elements shifted by the scalar operand, of which Cranelift takes as many bits as RISC-V.
+/// Elements shifted by the scalar operand. Cranelift takes as many bits of it as RISC-V.
 fn shifted(emitter: &mut Emitter<'_>, inst: &Arithmetic, value: Value) -> Value {
     let amount = scalar(emitter, inst.source);
     let ins = emitter.builder.ins();
@@ -144,7 +144,7 @@ fn shifted(emitter: &mut Emitter<'_>, inst: &Arithmetic, value: Value) -> Value 
 fn narrowed_shift(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Operands, index: u32) -> Value {
     let wide = operands.vs2.width();
     let [lower, upper] = [2 * index, 2 * index + 1].map(|index| {
-        // A group that fills half a register has one wide one.
+        // A group of half a register becomes one wide register.
         if index < operands.vs2.registers() {
             let value = as_elements(emitter, grouped(inst.vs2, index), wide);
             shifted(emitter, inst, value)

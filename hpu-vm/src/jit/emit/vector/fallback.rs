@@ -1,4 +1,4 @@
-//! Vector instructions, or ways through them, that are left to the interpreter.
+//! Vector instructions that are left to the interpreter, always or in some cases.
 
 use std::mem::offset_of;
 
@@ -19,7 +19,7 @@ pub(super) struct Touched {
     pub(super) writes: VRegs,
 }
 
-/// Leaves an instruction to the interpreter, which may touch any register that an encoding like this can name.
+/// Leaves an instruction to the interpreter, which may touch all registers that its encoding can name.
 pub(super) fn call_interpreter(emitter: &mut Emitter<'_>, inst: &Inst) {
     let (reads, writes) = inst.vector().map(|vector| vectors(&vector)).unwrap_or_default();
     call_interpreter_with(emitter, inst, &Touched { reads, writes });
@@ -44,7 +44,7 @@ pub(super) fn call_interpreter_with(emitter: &mut Emitter<'_>, inst: &Inst, touc
     emitter.vectors.load(&mut emitter.builder, emitter.state, touched.writes);
 }
 
-/// Emits `fast`, and a call of the interpreter for when one of the conditions `slow` holds.
+/// Emits `fast`, and a call of the interpreter for the case that one of the conditions `slow` holds.
 pub(super) fn unless(
     emitter: &mut Emitter<'_>,
     slow: &[Value],
@@ -78,7 +78,7 @@ pub(super) fn unless(
     emitter.vectors.forget_firsts();
 }
 
-/// When the length is not known: whether it is not `most`.
+/// Whether the length is not `most`; `None` if the length is known.
 pub(super) fn is_short(emitter: &mut Emitter<'_>, most: u32) -> Option<Value> {
     if emitter.vectors.setting.vl.is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! Groups of registers, and elements of them.
+//! Groups of registers, and single elements.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I8X16;
@@ -24,7 +24,7 @@ pub(super) fn mask_lanes(emitter: &mut Emitter<'_>, width: Width, index: u32) ->
     emitter.builder.ins().icmp(IntCC::Equal, bit, bits)
 }
 
-/// Writes the registers of a group: of their elements the first `count`, and only those that v0 has when `masked`.
+/// Writes the first `count` elements of a group; with `masked` only those whose bit in v0 is set.
 pub(super) fn write_group(
     emitter: &mut Emitter<'_>,
     vd: VReg,

@@ -7,10 +7,10 @@ use crate::jit::emit::emitter::Emitter;
 use crate::jit::emit::vector_registers;
 use crate::vector::{Source, VLEN_BYTES, VReg, Width};
 
-/// Lanes are numbered from the lowest byte.
+/// Elements are numbered from the lowest byte.
 const LITTLE: MemFlagsData = MemFlagsData::new().with_endianness(Endianness::Little);
 
-/// A vector of elements of that width.
+/// Host vector with elements of a width.
 pub(super) const fn vector_of(width: Width) -> Type {
     match width {
         Width::E8 => I8X16,
@@ -19,12 +19,12 @@ pub(super) const fn vector_of(width: Width) -> Type {
     }
 }
 
-/// Elements of a register.
+/// Number of elements of a register.
 pub(super) const fn lanes(width: Width) -> u32 {
     VLEN_BYTES / width.bytes()
 }
 
-/// Elements of register `index` of a group that are among its first `count`.
+/// Number of elements of register `index` of a group that are among the group's first `count`.
 pub(super) fn active(width: Width, index: u32, count: u32) -> u32 {
     count.saturating_sub(index * lanes(width)).min(lanes(width))
 }
@@ -34,20 +34,20 @@ pub(super) fn zeroes(emitter: &mut Emitter<'_>) -> Value {
     vector_registers::zeroes(&mut emitter.builder)
 }
 
-/// A vector of these bytes, the lowest first.
+/// A constant vector; the lowest byte comes first.
 pub(super) fn bytes(emitter: &mut Emitter<'_>, bytes: [u8; 16]) -> Value {
     let constant = emitter.builder.func.dfg.constants.insert(bytes.as_slice().into());
     emitter.builder.ins().vconst(I8X16, constant)
 }
 
-/// A vector whose element of that width is `element(lane)`.
+/// A constant vector whose elements are `element(lane)`.
 pub(super) fn elements(emitter: &mut Emitter<'_>, width: Width, element: impl Fn(u32) -> u32) -> Value {
     let size = width.bytes() as usize;
     let byte = |at: usize| element((at / size) as u32).to_le_bytes()[at % size];
     bytes(emitter, std::array::from_fn(byte))
 }
 
-/// The same bits as a vector of another type.
+/// Reinterprets a vector as another type.
 pub(super) fn cast(emitter: &mut Emitter<'_>, ty: Type, value: Value) -> Value {
     if emitter.builder.func.dfg.value_type(value) == ty {
         value
@@ -62,7 +62,7 @@ pub(super) fn as_elements(emitter: &mut Emitter<'_>, reg: VReg, width: Width) ->
     cast(emitter, vector_of(width), value)
 }
 
-/// Bytes of `a` (0 to 15) and `b` (16 to 31), as `from` says for each of the result.
+/// Shuffles bytes: byte `i` of the result is byte `from(i)` of `a` (0 to 15) and `b` (16 to 31).
 pub(super) fn shuffled(emitter: &mut Emitter<'_>, a: Value, b: Value, from: impl Fn(u32) -> u32) -> Value {
     let (a, b) = (cast(emitter, I8X16, a), cast(emitter, I8X16, b));
     let bytes: [u8; 16] = std::array::from_fn(|at| from(at as u32).to_le_bytes()[0] & 31);
@@ -81,8 +81,7 @@ pub(super) fn first(emitter: &mut Emitter<'_>, width: Width, count: u32) -> Valu
     elements(emitter, width, |lane| if lane < count { u32::MAX } else { 0 })
 }
 
-/// Elements of register `index` of the group at `reg`, as wide as `to`: of a group whose elements have `from`, the part
-/// that this register of a wider group gets.
+/// Register `index` of a group, after its elements were extended from `from` to `to`.
 pub(super) fn widened(emitter: &mut Emitter<'_>, reg: VReg, from: Width, to: Width, index: u32, signed: bool) -> Value {
     let steps = to.log2() - from.log2();
     let mut value = as_elements(emitter, grouped(reg, index >> steps), from);
@@ -130,7 +129,7 @@ pub(super) fn extended(emitter: &mut Emitter<'_>, element: Value, width: Width, 
     }
 }
 
-/// Every element the scalar operand, taken as `from` wide and extended to `to`.
+/// The scalar operand in all elements, reduced to `from` and extended to `to`.
 pub(super) fn splat(emitter: &mut Emitter<'_>, source: Source, from: Width, to: Width, signed: bool) -> Value {
     let scalar = scalar(emitter, source);
     let mut value = narrowed(emitter, scalar, from);

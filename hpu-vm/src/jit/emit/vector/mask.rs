@@ -13,7 +13,7 @@ use crate::jit::emit::vector::lanes::{
 use crate::vector::legal::Operands;
 use crate::vector::{Arithmetic, Source, VReg, VectorOp, Width};
 
-/// Bits that a mask is put together by.
+/// Number of bits that are processed at a time.
 const CHUNK: u32 = 32;
 
 pub(super) fn merge(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Operands, count: u32) {
@@ -58,7 +58,7 @@ pub(super) fn compare_elements(emitter: &mut Emitter<'_>, inst: &Arithmetic, ope
     write_mask(emitter, inst.vd, &chunks, count, inst.masked);
 }
 
-/// Writes the first `count` bits of a mask, those that v0 has when `masked`.
+/// Writes the first `count` bits of a mask; with `masked` only those whose bit in v0 is set.
 fn write_mask(emitter: &mut Emitter<'_>, vd: VReg, chunks: &[Value], count: u32, masked: bool) {
     let old = vector_register(emitter, vd);
     let mut result = cast(emitter, I32X4, old);
@@ -105,7 +105,7 @@ pub(super) fn mask_logic(emitter: &mut Emitter<'_>, inst: &Arithmetic, count: u3
     set_vector_register(emitter, inst.vd, result);
 }
 
-/// What is found among the first `count` bits, 64 at most.
+/// Counts or finds ones among the first `count` bits, at most 64.
 pub(super) fn mask_to_scalar(emitter: &mut Emitter<'_>, inst: &Arithmetic, count: u32) {
     let mask = vector_register(emitter, inst.vs2);
     let mask = cast(emitter, I64X2, mask);
@@ -132,7 +132,7 @@ pub(super) fn mask_to_scalar(emitter: &mut Emitter<'_>, inst: &Arithmetic, count
     emitter.set(inst.rd(), result);
 }
 
-/// So many ones.
+/// A number of ones, from the lowest bit on.
 const fn ones(count: u32) -> u32 {
     if count >= CHUNK { u32::MAX } else { (1 << count) - 1 }
 }

@@ -1,9 +1,8 @@
 //! Loads and stores of consecutive elements.
 //!
-//! The bytes of a group are moved 16 at a time. An access that is only partly allowed is done by the interpreter, which
-//! accesses the elements before the faulting one. Loads of translated code need not do that, since nothing sees the
-//! registers of a task that has faulted. Stores are done at once only within a page, or within a range where checks are
-//! exact.
+//! The bytes of a group are moved 16 at a time. The interpreter executes stores that may only partly be allowed, since the
+//! elements before the faulting one must be stored: those that cross a page, or with exact checks a range. Loads need no
+//! such care: nothing sees the registers of a task that has faulted.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64, I64X2};
@@ -22,11 +21,11 @@ use crate::jit::emit::vector::fallback::{call_interpreter, is_short, unless};
 use crate::jit::emit::vector::lanes::{cast, grouped, set_vector_register, vector_register};
 use crate::vector::{Addressing, Direction, Memory, VLEN_BYTES, VReg, Width};
 
-/// Most bytes of an access.
+/// Maximum number of bytes of an access.
 const MOST: u32 = 8 * VLEN_BYTES;
 
-/// Most elements that are stored one by one where the end of a page splits them. The interpreter would be called with all
-/// registers, which takes its toll of the code around.
+/// Maximum number of elements that are stored one by one where the end of a page splits them. A call of the interpreter
+/// would need all registers in the hart, which slows the code around it.
 const MOST_ONE_BY_ONE: u32 = 64;
 
 /// A contiguous access.
@@ -34,7 +33,7 @@ const MOST_ONE_BY_ONE: u32 = 64;
 struct Access {
     registers: u32,
     bytes: u32,
-    /// Elements when all there can be are accessed, unless the number is known.
+    /// Maximum number of elements, unless the number is known.
     full: Option<u32>,
 }
 
@@ -69,7 +68,7 @@ pub(super) fn vector_memory(emitter: &mut Emitter<'_>, inst: &Inst, memory: &Mem
     });
 }
 
-/// Stores a group, if it is `split` by the end of a page one element after the other.
+/// Stores a group: one element after the other if it is `split` by the end of a page.
 fn store_split(emitter: &mut Emitter<'_>, memory: &Memory, host: Host, bytes: u32, split: Value) {
     let [aside, whole, joined] = [(); 3].map(|()| emitter.builder.create_block());
     emitter.builder.set_cold_block(aside);
@@ -94,7 +93,7 @@ fn store_elements(emitter: &mut Emitter<'_>, memory: &Memory, Host(base, at): Ho
     }
 }
 
-/// The access of an instruction, if it is one and legal.
+/// The access of an instruction, if it is contiguous and legal.
 fn contiguous(emitter: &Emitter<'_>, memory: &Memory) -> Option<Access> {
     match memory.addressing {
         Addressing::Whole => Some(Access { registers: memory.fields, bytes: memory.fields * VLEN_BYTES, full: None }),
@@ -110,7 +109,7 @@ fn contiguous(emitter: &Emitter<'_>, memory: &Memory) -> Option<Access> {
     }
 }
 
-/// Whether an access of `bytes` at `address` is one that cannot be done at once.
+/// Whether the interpreter must execute an access of `bytes` at `address`.
 fn is_exceptional(emitter: &mut Emitter<'_>, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
     let refused = emitter.exact().then(|| {
         let low = address_wide(emitter, memory.rs1, 0);
@@ -127,7 +126,7 @@ fn is_exceptional(emitter: &mut Emitter<'_>, memory: &Memory, address: Value, by
     Some(refused.map_or(device, |refused| emitter.builder.ins().bor(device, refused)))
 }
 
-/// Whether a store is to two pages, of which one may not be there: where checks are exact that is seen to.
+/// Whether a store crosses a page, so that it may fault halfway. Exact checks exclude that.
 fn is_split(emitter: &mut Emitter<'_>, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
     if emitter.exact() || memory.direction == Direction::Load || bytes == 1 {
         return None;
@@ -176,24 +175,24 @@ fn store_group(emitter: &mut Emitter<'_>, vs3: VReg, Host(base, at): Host, bytes
     }
 }
 
-/// Bytes that are moved at once.
+/// Bytes that are moved by one instruction.
 struct Piece {
-    /// In the group.
+    /// Index of the register in the group.
     register: u32,
-    /// From the access's address.
+    /// Distance from the access's address.
     offset: i32,
     /// 16, 8, 4, 2 or 1.
     size: u32,
 }
 
 impl Piece {
-    /// Which of the register's parts of this size.
+    /// Index of the piece in its register, in units of its size.
     fn lane(&self) -> u8 {
         let within = self.offset.cast_unsigned() % VLEN_BYTES;
         (within / self.size).to_le_bytes()[0]
     }
 
-    /// A part, and a vector of such.
+    /// Types of the piece and of a vector of such pieces.
     const fn types(&self) -> (cranelift_codegen::ir::Type, cranelift_codegen::ir::Type) {
         match self.size {
             8 => (I64, I64X2),
@@ -204,7 +203,7 @@ impl Piece {
     }
 }
 
-/// So many bytes from an access's address on: whole registers, then the rest in powers of two.
+/// Pieces of an access: whole registers, then the rest in powers of two.
 fn pieces(bytes: u32) -> impl Iterator<Item = Piece> {
     let mut at = 0;
     std::iter::from_fn(move || {

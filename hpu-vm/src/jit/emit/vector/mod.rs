@@ -1,9 +1,8 @@
-//! Vector instructions: 128-bit vectors of the host, as many for a group as it has registers.
+//! Vector instructions: one operation on 128-bit host vectors for each register of a group.
 //!
-//! Most kernels work on all elements there can be, or on a number that is known beforehand: that is what is translated, an
-//! operation of the host for each register. The hart always has `vl` and `vtype`; where the length is only known
-//! there, whether it is the full one decides which way is taken. The other way, and whatever is not worth translating, is the
-//! interpreter's for the one instruction, with the registers it uses in the hart meanwhile.
+//! Most kernels use the maximum number of elements, or a number that is a constant. These cases are translated. The hart
+//! always has `vl` and `vtype`; if the length is only known at run time, the code checks whether it is the maximum. The
+//! interpreter executes single instructions in all other cases, with their registers in the hart.
 
 mod arithmetic;
 mod fallback;
@@ -27,7 +26,7 @@ use arithmetic::vector_arithmetic;
 use fallback::call_interpreter;
 use memory::vector_memory;
 
-/// A vector instruction; `false` when it is left to the interpreter, with all that follows.
+/// Emits a vector instruction; returns `false` when it and all that follows are left to the interpreter.
 pub(super) fn vector(emitter: &mut Emitter<'_>, inst: &Inst) -> bool {
     emitter.ways.prologue.vectors = true;
     let vector = inst.vector().filter(|_| emitter.vectors.room > 0);

@@ -11,12 +11,12 @@ use crate::jit::emit::vector::lanes::{
 use crate::vector::legal::{Operand, Operands};
 use crate::vector::{Arithmetic, Source, VLEN_BYTES, VReg, VectorOp, Width};
 
-/// A group that elements are taken from.
+/// Source group of a permutation.
 #[derive(Clone, Copy)]
 struct From {
     first: VReg,
     registers: u32,
-    /// Bytes of its elements: a group may fill part of a register only.
+    /// Number of bytes of its elements: a group may fill only a part of a register.
     bytes: u32,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn permute(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Op
     write_group(emitter, inst.vd, width, count, inst.masked, &values);
 }
 
-/// 16 bytes of a group from byte `at` on, which may be negative; zero where there are none.
+/// 16 bytes of a group from byte `at` on, which may be negative; zeroes outside of the group.
 fn window(emitter: &mut Emitter<'_>, from: From, at: i64) -> Value {
     let size = i64::from(VLEN_BYTES);
     let (index, rest) = (at.div_euclid(size), at.rem_euclid(size));
@@ -57,7 +57,7 @@ fn window(emitter: &mut Emitter<'_>, from: From, at: i64) -> Value {
     let end = i64::from(from.bytes);
     shuffled(emitter, a, b, |byte| {
         let (place, byte) = (at + i64::from(byte), rest + i64::from(byte));
-        // Beyond a group that fills part of a register comes a vector of zeroes, as everywhere else.
+        // The unused part of a register counts as zeroes.
         let byte = if place >= end { size } else { byte };
         u32::try_from(byte).unwrap_or(0)
     })
@@ -67,7 +67,7 @@ fn slid_down(emitter: &mut Emitter<'_>, from: From, width: Width, index: u32, di
     window(emitter, from, i64::from(VLEN_BYTES * index) + i64::from(width.bytes()) * i64::from(distance))
 }
 
-/// Elements below the distance stay as they are in `vd`.
+/// Elements below the distance keep their values in `vd`.
 fn slid_up(emitter: &mut Emitter<'_>, vd: VReg, from: From, width: Width, index: u32, distance: u32) -> Value {
     let slid = window(emitter, from, i64::from(VLEN_BYTES * index) - i64::from(width.bytes()) * i64::from(distance));
     let old = vector_register(emitter, grouped(vd, index));
@@ -78,7 +78,7 @@ fn slid_up(emitter: &mut Emitter<'_>, vd: VReg, from: From, width: Width, index:
 
 fn gathered(emitter: &mut Emitter<'_>, inst: &Arithmetic, from: From, width: Width, index: u32, element: u32) -> Value {
     if let Source::Vector(vs1) = inst.source {
-        // Bytes of one register, where an index beyond it gives zero as here.
+        // For bytes of one register `swizzle` gives zero for an index beyond it, as required.
         let (source, indices) = (vector_register(emitter, inst.vs2), vector_register(emitter, grouped(vs1, index)));
         return emitter.builder.ins().swizzle(source, indices);
     }
@@ -96,7 +96,7 @@ pub(super) fn distance(emitter: &Emitter<'_>, source: Source) -> Option<u32> {
     }
 }
 
-/// The scalar operand as an element at one place of a vector.
+/// Inserts the scalar operand as an element.
 fn inserted(emitter: &mut Emitter<'_>, vector: Value, width: Width, lane: u32, source: Source) -> Value {
     let scalar = scalar(emitter, source);
     let element = narrowed(emitter, scalar, width);

@@ -34,7 +34,7 @@ pub(super) fn reduce(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Ope
         result = combine(emitter, inst.op, result, other);
         distance /= 2;
     }
-    // The last step is one of scalars: those before and after reductions are.
+    // The last step is scalar, since the operands before and after reductions are.
     let element = emitter.builder.ins().extractlane(result, 0);
     let start = first_element(emitter, vs1, width);
     let signed = inst.op.signs().0;
@@ -44,7 +44,7 @@ pub(super) fn reduce(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Ope
     set_first_element(emitter, inst.vd, width, element);
 }
 
-/// Vectors of all elements to be reduced, as wide as the result; others are such that they do not count.
+/// Vectors of all elements to be reduced, extended to the result's width; other elements are neutral.
 fn reduced_elements(emitter: &mut Emitter<'_>, inst: &Arithmetic, operands: Operands, count: u32) -> Vec<Value> {
     let from = operands.vs2.width();
     let mut values = Vec::new();
@@ -88,7 +88,7 @@ fn combine(emitter: &mut Emitter<'_>, op: VectorOp, a: Value, b: Value) -> Value
     }
 }
 
-/// The value that does not change what it is combined with.
+/// The neutral element of an operation.
 const fn neutral(op: VectorOp, width: Width) -> u32 {
     match op {
         VectorOp::ReduceAnd | VectorOp::ReduceMinu => u32::MAX,
