@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hpu_vm::Image;
-use hpu_vm::jit::{self, Atomics, Options, Translation};
+use hpu_vm::jit::{self, Atomics, Options, Translation, Untranslated};
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::{Abi, BillKind, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::map::{Machine, PACKET_WINDOW, PAGE};
@@ -86,7 +86,8 @@ impl Prepared {
             charges.push(loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)?);
         }
         let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
-        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).collect();
+        let partly = translation.as_ref().ok().and_then(|translation| partly_interpreted(translation, &image.image));
+        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).chain(partly).collect();
         let program = Program {
             translation,
             options,
@@ -215,6 +216,15 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
         result: run.verdicts,
         described: true,
     }
+}
+
+/// A warning about functions that are interpreted.
+fn partly_interpreted(translation: &Translation, image: &Image) -> Option<String> {
+    let untranslated = translation.untranslated();
+    let first = untranslated.first()?;
+    let name = image.symbolize(first.address).map_or_else(String::new, |(name, _)| format!(" ({name})"));
+    let (count, Untranslated { address, reason }) = (untranslated.len(), first);
+    Some(format!("{count} functions are interpreted, the first at {address:#010x}{name}: {reason}"))
 }
 
 /// Machine code of the image, or the reason why it is interpreted.
