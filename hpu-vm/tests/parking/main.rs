@@ -22,6 +22,8 @@ mod memory;
 mod program;
 #[path = "../qemu/random.rs"]
 mod random;
+#[path = "../support/regions.rs"]
+mod regions;
 #[path = "../differential/space.rs"]
 #[allow(dead_code, reason = "its engine is for other tests")]
 mod space;

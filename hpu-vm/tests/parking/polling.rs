@@ -11,6 +11,7 @@ use spin_abi::regs::COMMAND_WAIT;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
+use crate::regions::divided;
 use crate::waits::Waits;
 
 /// Waits for the word that A2 points to.
@@ -51,7 +52,17 @@ fn pair(codes: [&Code; 2]) -> [Guest; 2] {
 #[test]
 fn two_that_wait_for_each_other_both_finish() {
     let [a, b, c, d] = [0, 64, 128, 192].map(|at| OWN.data + at);
-    let codes = [waiter(a, b), starter(a, b, c)];
+    // As a whole, and with the loop that waits in a shared region.
+    for choice in [0, 2] {
+        let codes = [waiter(a, b), starter(a, b, c)].map(|code| divided(code, choice));
+        let waits = |code: &Code| translate(code, &[], Options::default()).waits();
+        assert!(codes.iter().all(waits), "choice {choice}");
+        both_finish(&codes, [b, c, d]);
+    }
+}
+
+/// Runs two handlers that wait for each other; the words at `written` are 7, 7 and 0 in the end.
+fn both_finish(codes: &[Code; 2], written: [u32; 3]) {
     let executor = Executor::new().expect("a timer");
     let counting = Options { counting: true, ..Options::default() };
     for options in [Some(Options::default()), Some(counting), None] {
@@ -78,7 +89,7 @@ fn two_that_wait_for_each_other_both_finish() {
             };
         }
         assert_eq!(exits, [Exit::Returned; 2], "{options:?}");
-        assert_eq!([b, c, d].map(|address| guests[0].word(address)), [7, 7, 0], "{options:?}");
+        assert_eq!(written.map(|address| guests[0].word(address)), [7, 7, 0], "{options:?}");
     }
 }
 

@@ -14,6 +14,7 @@ use crate::engine::{HART_ID, Outcome};
 use crate::guest::{FOREIGN, Guest, task, translate};
 use crate::program::Program;
 use crate::random::Random;
+use crate::regions::divided;
 use crate::space::map;
 
 /// Maximum number of consecutive waits that the device requests of a task.
@@ -148,12 +149,13 @@ impl Parker {
         let start = program.start;
         let options = self.options.map(|options| Options { checks: program.checks, ..options });
         let taken = program.image.addresses_taken();
-        let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
+        let code = divided(program.image.code().clone(), program.seed);
+        let source = Source { code: &code, entries: &[start.entry], taken: &taken };
         let translation = options.map(|options| Translation::new(source, options).expect("a translation"));
         let (space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
         let (mut slot, mut device) = (Slot::new(HART_ID, space), Waiting::new(program.seed));
         let task = Task {
-            code: program.image.code(),
+            code: &code,
             translation: translation.as_ref(),
             entry: start.entry,
             sp: start.sp,
