@@ -63,6 +63,11 @@ impl<'i> Compiler<'i> {
         Dataflow::new(cfg, results, begin)
     }
 
+    /// Has instructions counted in all regions that are added from now on.
+    pub(super) const fn count_all(&mut self) {
+        self.options.counting = true;
+    }
+
     /// Compiles a region. On an error nothing is added to the code.
     pub(super) fn add(&mut self, code: &Code, cfg: &Cfg, facts: &Dataflow) -> Result<EntryLayout, String> {
         let plan = Plan::new(cfg, facts, self.options).ok_or("its loops are nested too deep")?;

@@ -20,7 +20,8 @@ pub struct Options {
     pub checks: Checks,
     /// Implementation of atomics.
     pub atomics: Atomics,
-    /// Whether instructions are counted, for an instruction limit. Code that reads a counter is counted in any case.
+    /// Whether instructions are counted, for an instruction limit. A handler that reads a counter is counted in any case, and
+    /// shared code if any code reads one.
     pub counting: bool,
     /// Whether the hart's registers are up to date at every instruction, for comparisons.
     pub observe: bool,

@@ -15,6 +15,7 @@ use super::dataflow::Begin;
 use super::entry::{Entry, EntryLayout};
 use super::error::TranslateError;
 use super::options::Options;
+use super::passes::reads_counters;
 use super::regs::Regs;
 use crate::code::{Code, CodeSegment};
 use crate::view::Checks;
@@ -197,9 +198,11 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
     let functions = Functions::new(code, source.entries, taken);
     let mut layouts = Layouts::default();
     let (mut exits, mut refused, mut device) = (BTreeSet::new(), Vec::new(), Regs(0));
+    let mut has_counters = false;
     for &entry in &entries {
         let mut graph = cfg::handler(Scope { code, functions: &functions, taken, cost }, entry);
         let facts = compiler.analyse(&mut graph, &Begin::Task { global_pointer: code.global_pointer() });
+        has_counters |= reads_counters(&graph);
         match compiler.add(code, &graph, &facts) {
             Ok(layout) => {
                 layouts.handlers.push((entry, layout));
@@ -216,6 +219,10 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
     let Regions { functions, regions } = Regions::new(code, functions, &exits, taken, cost);
     let scope = Scope { code, functions: &functions, taken, cost };
     let mut graphs: Vec<Cfg> = regions.iter().map(|region| cfg::shared(scope, region)).collect();
+    // What is executed between two readings of a counter counts, wherever it is.
+    if has_counters || graphs.iter().any(reads_counters) {
+        compiler.count_all();
+    }
     let device = devices_between(&mut graphs, compiler, device);
     for (region, mut graph) in regions.iter().zip(graphs) {
         let facts = compiler.analyse(&mut graph, &Begin::Points { device });

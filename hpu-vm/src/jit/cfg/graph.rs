@@ -52,6 +52,11 @@ impl Block {
     pub(crate) fn last(&self) -> Option<&Inst> {
         self.body.last().map(|(_, decoded)| &decoded.inst)
     }
+
+    /// Whether nothing is executed here: the handler returns, or faults.
+    pub(crate) const fn is_end(&self) -> bool {
+        self.body.is_empty() && matches!(self.end, End::Fetch(_))
+    }
 }
 
 /// How a region is entered.
@@ -132,6 +137,12 @@ impl Cfg {
     /// Whether an edge stays among compiled blocks. A cold block never leads back to a hot one: it is compiled elsewhere.
     pub(crate) fn is_compiled(&self, from: BlockId, to: BlockId) -> bool {
         !self.blocks[from].cold && !self.blocks[to].cold
+    }
+
+    /// Whether an edge leads from a cold block back to a compiled one. Facts about compiled blocks do not hold on that way: it
+    /// is in another region, where the registers may have other values.
+    pub(crate) fn rejoins(&self, from: BlockId, to: BlockId) -> bool {
+        self.blocks[from].cold && !self.blocks[to].cold && !self.blocks[to].is_end()
     }
 
     fn set_predecessors(&mut self) {

@@ -10,8 +10,8 @@ use crate::jit::regs::{Regs, reads, writes};
 pub(super) fn within(cfg: &Cfg, results: Regs) -> Vec<Regs> {
     let at_start = at_start(cfg, results);
     let mut all = Vec::new();
-    for block in &cfg.blocks {
-        let mut live = at_end(block, &at_start, results);
+    for (id, block) in cfg.blocks.iter().enumerate() {
+        let mut live = at_end(cfg, id, &at_start, results);
         let first = all.len();
         all.push(live);
         for index in (0..block.body.len()).rev() {
@@ -30,7 +30,7 @@ fn at_start(cfg: &Cfg, results: Regs) -> Vec<Regs> {
     while let Some(id) = work.pop() {
         queued[id] = false;
         let block = &cfg.blocks[id];
-        let end = at_end(block, &live, results);
+        let end = at_end(cfg, id, &live, results);
         let now = (0..block.body.len()).rev().fold(end, |live, index| before(block, index, live));
         if now != live[id] {
             live[id] = now;
@@ -44,14 +44,16 @@ fn at_start(cfg: &Cfg, results: Regs) -> Vec<Regs> {
     live
 }
 
-/// Live after the block's last instruction. Code outside of the region may read all registers.
-fn at_end(block: &Block, live: &[Regs], results: Regs) -> Regs {
+/// Live after the block's last instruction. Code outside of the region may read all registers. So may compiled code after a
+/// cold block: its jumps were resolved by facts that do not hold on that way.
+fn at_end(cfg: &Cfg, id: BlockId, live: &[Regs], results: Regs) -> Regs {
     let to = |target: &Target| match target.block {
-        Some(id) => live[id],
+        Some(to) if cfg.rejoins(id, to) => Regs::ALL,
+        Some(to) => live[to],
         None if target.pc == RETURN_ADDRESS => results,
         None => Regs::ALL,
     };
-    match &block.end {
+    match &cfg.blocks[id].end {
         End::Goto(target) => to(target),
         End::Branch { taken, not } => to(taken).or(to(not)),
         End::Jump { .. } => Regs::ALL,

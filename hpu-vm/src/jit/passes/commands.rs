@@ -131,6 +131,8 @@ enum Use {
 
 impl Use {
     fn of(cfg: &Cfg, facts: &Dataflow, id: BlockId, is_exact: bool) -> Self {
+        // Cold code is compiled in another region, which may find more devices.
+        let is_exact = is_exact || cfg.blocks[id].cold;
         let mut stored = Fields::default();
         for (_, inst, state) in facts.walk(cfg, id) {
             match register(inst, state).filter(|_| inst.op == Op::Sw) {
@@ -160,7 +162,10 @@ fn live_after(cfg: &Cfg, facts: &Dataflow, is_exact: bool) -> Vec<bool> {
                 Use::Replaces => false,
                 Use::Neither => after[to],
             };
-            let leads = |target: &Target| target.block.map_or(target.pc != RETURN_ADDRESS, at);
+            let leads = |target: &Target| match target.block {
+                Some(to) => cfg.rejoins(id, to) || at(to),
+                None => target.pc != RETURN_ADDRESS,
+            };
             let live = match &cfg.blocks[id].end {
                 End::Goto(to) => leads(to),
                 End::Branch { taken, not } => leads(taken) || leads(not),

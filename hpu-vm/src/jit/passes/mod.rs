@@ -92,7 +92,8 @@ impl Plan {
     }
 }
 
-fn reads_counters(cfg: &Cfg) -> bool {
+/// Whether a region reads a counter of instructions.
+pub(crate) fn reads_counters(cfg: &Cfg) -> bool {
     let counts = |inst: &Inst| match inst.op.format() {
         Format::Csr | Format::CsrImmediate => {
             matches!(Csr::from_number(inst.imm.cast_unsigned()), Some(Csr::Cycle(_) | Csr::Time(_) | Csr::Instret(_)))
