@@ -9,8 +9,8 @@ use spin_abi::fault::Cause;
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::COMMAND_WAIT;
 
-use crate::assembly::{A2, A3, A4, Assembly};
-use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
+use crate::assembly::{A2, A3, A4, Assembly, S0, S1, T1};
+use crate::guest::{CODE, Guest, MACHINE, OWN, Place, task, translate};
 use crate::regions::divided;
 use crate::waits::Waits;
 
@@ -195,4 +195,50 @@ fn the_time_limit_of_who_waits_for_a_device_is_for_all_its_turns() {
     let program = program.imm(Op::Addi, A3, A3, -1).branch(Op::Bne, A3, Reg::ZERO, spin);
     // A turn takes a microsecond at least.
     parks_until_ended(&program.store(Op::Sw, A4, A2, 0).jal(Reg::ZERO, head), false, u32::MAX);
+}
+
+/// The function that waits and the one that reads the word are translated apart: no loop shows that the task waits.
+#[test]
+fn a_wait_by_way_of_another_function_leaves() {
+    let (wait, read) = (CODE + 0x40, CODE + 0x80);
+    let at = |program: Assembly, address: u32| {
+        let gap = (address - program.pc()) as usize;
+        program.raw(&vec![0; gap])
+    };
+    let program = Assembly::new().imm(Op::Addi, S0, Reg::RA, 0).li(A2, OWN.data).li(T1, wait);
+    let program = program.imm(Op::Jalr, Reg::RA, T1, 0).imm(Op::Jalr, Reg::ZERO, S0, 0);
+    let program = at(program, wait).imm(Op::Addi, S1, Reg::RA, 0).jal(Reg::RA, read);
+    let program = program.branch(Op::Beq, A3, Reg::ZERO, wait + 4).imm(Op::Jalr, Reg::ZERO, S1, 0);
+    let program = at(program, read).imm(Op::Lw, A3, A2, 0).ret();
+    let code = program.code().with_functions([CODE, wait, read].into_iter());
+    let executor = Executor::new().expect("a timer");
+    let counting = Options { counting: true, ..Options::default() };
+    for options in [Some(Options::default()), Some(counting), None] {
+        let translation = options.map(|options| translate(&code, &[wait], options));
+        for time in [Some(100_000), None] {
+            // Without the clock it would never end: then the number of instructions is limited, too.
+            let instructions = (time.is_none() && options != Some(Options::default())).then_some(1_000_000);
+            if time.is_none() && instructions.is_none() {
+                continue;
+            }
+            let limits = Limits { time, instructions };
+            let task = Task { may_park: true, limits, ..task(OWN, &code, translation.as_ref()) };
+            let mut guest = Guest::new(OWN, &code, 0);
+            for turn in 0..3 {
+                let exit = match turn {
+                    0 => executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice),
+                    _ => executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice),
+                };
+                assert_eq!(exit, Exit::Parked, "{options:?}, {limits:?}, turn {turn}");
+            }
+            guest.set_word(OWN.data, 1);
+            let mut exit = Exit::Parked;
+            for _ in 0..100 {
+                if exit == Exit::Parked {
+                    exit = executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice);
+                }
+            }
+            assert_eq!(exit, Exit::Returned, "{options:?}, {limits:?}");
+        }
+    }
 }

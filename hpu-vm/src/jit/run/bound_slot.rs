@@ -22,6 +22,10 @@ use crate::memory::{PacketLender, SpaceError, TaskStart};
 use crate::trap::{TrapGuard, Watch};
 use crate::view::View;
 
+/// Number of regions that a task enters before it is parked between two of them. A loop that waits may lead through
+/// several regions, none of which contains it. Other tasks enter few.
+const ENTERED: u64 = 64;
+
 /// Binds a slot to a task and a device, has `watch` enforce the time limit of its tasks, and calls `run`.
 #[inline]
 pub(super) fn bind<D: Device, R>(
@@ -446,11 +450,17 @@ impl<D: Device> BoundState<'_, D> {
 
     /// Runs translated code and the interpreter until the task ends.
     fn run_steps<'t>(&mut self, task: &Task<'t>, mut step: Step<'t>) -> Exit {
+        let mut entered = 0_u64;
         loop {
             let running = match step {
                 Step::Ended(exit) => return exit,
                 Step::Enter(running) => running,
             };
+            if entered > ENTERED
+                && let Some(exit) = interpreter::park_between_regions(self.get_mut())
+            {
+                return exit;
+            }
             let function = running.entry.function();
             // SAFETY: as in `BoundParts::call`. The hart holds all registers of a shared region.
             let result = unsafe { function(self.state, task.argument.into()) }.into();
@@ -458,6 +468,7 @@ impl<D: Device> BoundState<'_, D> {
                 return Exit::Returned;
             }
             step = interpreter::handle_exit(self.refs(), task, running);
+            entered += 1;
         }
     }
 }

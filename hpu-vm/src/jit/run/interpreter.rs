@@ -128,6 +128,16 @@ pub(super) fn interpret<'t, D: Device>(mut refs: TaskRefs<'_, D>, task: &Task<'t
     }
 }
 
+/// Parks a task that is asked to park, before it enters the shared region where its hart is.
+pub(super) fn park_between_regions(state: &mut State) -> Option<Exit> {
+    if !state.request.parks() {
+        return None;
+    }
+    // The hart holds all registers.
+    state.resume = 0;
+    Some(park(state))
+}
+
 /// Prepares the state of a task that waits for [resumption](super::BoundSlot::resume).
 fn park(state: &mut State) -> Exit {
     keep_in_l1();
@@ -161,7 +171,8 @@ fn run_slice<D: Device>(
     if state.request.ends() {
         return Some(Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 }));
     }
-    state.request.parks().then_some(Exit::Parked)
+    // Where translated code continues, its caller decides.
+    (state.request.parks() && !stops(state.hart.pc)).then_some(Exit::Parked)
 }
 
 /// A device whose charges are added up.
