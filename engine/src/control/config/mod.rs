@@ -52,6 +52,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// Address to serve metrics on.
     pub metrics: Option<Endpoint>,
+    /// Whether `/tmp/perf-PID.map` names translated handlers for `perf`.
+    pub perf_map: bool,
     /// Behaviour without waiting packets.
     pub idle: Idle,
     /// Attachment of the XDP program.
@@ -114,6 +116,7 @@ impl TryFrom<File> for Config {
             user: file.user,
             socket_mode,
             metrics,
+            perf_map: file.perf_map,
             idle: file.idle.unwrap_or_default(),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
