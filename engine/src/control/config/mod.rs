@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));
-        assert_eq!((config.engine, config.local_share), (Engine::Jit, 75));
+        assert_eq!((config.engine, config.local_share, config.perf_map), (Engine::Jit, 75, false));
         assert_eq!(config.contexts.len(), 2);
     }
 
