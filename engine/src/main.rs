@@ -86,6 +86,9 @@ struct Args {
     /// 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     metrics: Option<String>,
+    /// Name translated handlers for `perf`, in the file /tmp/perf-PID.map.
+    #[arg(long)]
+    perf_map: bool,
     /// Behaviour without waiting packets.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
@@ -118,6 +121,7 @@ impl Args {
         file.socket = self.socket.or(file.socket);
         file.state = self.state.or(file.state);
         file.metrics = self.metrics.or(file.metrics);
+        file.perf_map |= self.perf_map;
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);
         Ok(file)

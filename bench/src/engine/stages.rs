@@ -95,7 +95,7 @@ impl Bench {
             mpqs,
             hpu: Hpu::new(machine, HOME, &image.memory, &memory, placement, checks)?,
             executor: Executor::new()?,
-            translation: loader.translate(&image, &image.entries.handlers, options).ok(),
+            translation: loader.translate(&image, &image.entries.handlers, options, "").ok(),
             image,
             handler,
             limits: jit::Limits { time: Some(Limits::default().watchdog_us), instructions: None },

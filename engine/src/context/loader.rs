@@ -16,6 +16,7 @@ use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
 use spin_pspin::ids::Handler;
+use spin_pspin::perf_map::PerfMap;
 
 /// Loads images for one machine.
 #[derive(Debug)]
@@ -31,14 +32,16 @@ pub struct Loader {
     translations: Translations,
     /// The memory that each user takes.
     pub ledger: Arc<Ledger>,
+    /// Names of translated code for `perf`, if they are wanted.
+    perf_map: Option<PerfMap>,
 }
 
 impl Loader {
     /// A loader that has loaded nothing.
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
-        let (compat, images, translations, ledger) = Default::default();
-        Self { machine, engine, compat, images, translations, ledger }
+        let (compat, images, translations, ledger, perf_map) = Default::default();
+        Self { machine, engine, compat, images, translations, ledger, perf_map }
     }
 
     /// Sets the default message rules.
@@ -51,6 +54,12 @@ impl Loader {
     #[must_use]
     pub fn with_ledger(self, ledger: Arc<Ledger>) -> Self {
         Self { ledger, ..self }
+    }
+
+    /// Sets the map that gets the names of new translations.
+    #[must_use]
+    pub fn with_perf_map(self, perf_map: Option<PerfMap>) -> Self {
+        Self { perf_map, ..self }
     }
 
     /// Loads the image in `file` for user `uid`. An image that is in use is shared, with its memory.
@@ -66,7 +75,7 @@ impl Loader {
         })
     }
 
-    /// Translates handlers of an image to machine code.
+    /// Translates handlers of an image to machine code. The perf map names a new translation after `context`.
     ///
     /// # Errors
     /// See [`TranslateError`].
@@ -75,9 +84,15 @@ impl Loader {
         LoadedImage { image, .. }: &LoadedImage,
         handlers: &[Option<Handler>; 3],
         options: Options,
+        context: &str,
     ) -> Result<Arc<Translation>, TranslateError> {
         let entries: Vec<u32> = handlers.iter().flatten().map(|handler| handler.address).collect();
         let taken = image.addresses_taken();
-        self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options)
+        self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options, |new| {
+            let added = self.perf_map.as_ref().map_or(Ok(()), |map| map.add(new, image, context));
+            if let Err(error) = added {
+                tracing::warn!("{error}; it is not updated any more");
+            }
+        })
     }
 }

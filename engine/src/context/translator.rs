@@ -8,13 +8,14 @@ use hpu_vm::jit::{Options, Translation};
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::ids::Handler;
 
-use crate::context::Interpreted;
 use crate::context::loader::Loader;
 use crate::context::niceness::lower_priority;
+use crate::context::{Interpreted, Program};
 
 /// A request to translate a context's image.
 struct Request {
     context: u32,
+    name: Box<str>,
     image: Arc<LoadedImage>,
     handlers: [Option<Handler>; 3],
     options: Options,
@@ -43,10 +44,12 @@ impl Translator {
         Self { loader, thread: None, waiting: 0 }
     }
 
-    /// Requests a translation.
-    pub fn request(&mut self, context: u32, image: Arc<LoadedImage>, handlers: [Option<Handler>; 3], options: Options) {
+    /// Requests a translation for the context with this id and name.
+    pub fn request(&mut self, context: u32, name: &str, program: &Program) {
+        let Program { image, handlers, options, .. } = program;
+        let (image, handlers, options) = (image.clone(), *handlers, *options);
         let (requests, _) = self.thread.get_or_insert_with(|| start(self.loader.clone()));
-        if requests.send(Request { context, image, handlers, options }).is_ok() {
+        if requests.send(Request { context, name: name.into(), image, handlers, options }).is_ok() {
             self.waiting += 1;
         }
     }
@@ -73,8 +76,8 @@ fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
 
 fn serve(loader: &Loader, asked: &Receiver<Request>, answer: &Sender<Made>) {
     lower_priority();
-    for Request { context, image, handlers, options } in asked {
-        let translation = loader.translate(&image, &handlers, options);
+    for Request { context, name, image, handlers, options } in asked {
+        let translation = loader.translate(&image, &handlers, options, &name);
         if let Err(error) = &translation {
             tracing::warn!("context {context} is interpreted: {error}");
         }

@@ -16,10 +16,10 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
 
+use crate::context::Context;
 use crate::context::contexts::Contexts;
 use crate::context::loader::Loader;
 use crate::context::translator::Translator;
-use crate::context::{Context, Program};
 use crate::message::MessageTable;
 use crate::worker::core::Core;
 use crate::worker::parked::ResumePoint;
@@ -344,8 +344,7 @@ impl TaskRunner {
         context.program.options.any_device = true;
         context.program.translation =
             Err("they access devices at computed addresses; a translation for that is being made".into());
-        let Program { image, handlers, options, .. } = &context.program;
-        self.translator.request(context.id, image.clone(), *handlers, *options);
+        self.translator.request(context.id, &context.label.name, &context.program);
     }
 }
 

@@ -32,11 +32,17 @@ pub struct Translations {
 }
 
 impl Translations {
-    /// Returns the translation of `source`: the one in use, or a new one.
+    /// Returns the translation of `source`: the one in use, or a new one. Passes a new one to `made` before any other code
+    /// can take its addresses. If two threads translate the same source at the same time, both call `made`.
     ///
     /// # Errors
     /// See [`TranslateError`].
-    pub fn get(&self, source: Source<'_>, options: Options) -> Result<Arc<Translation>, TranslateError> {
+    pub fn get(
+        &self,
+        source: Source<'_>,
+        options: Options,
+        made: impl FnOnce(&Translation),
+    ) -> Result<Arc<Translation>, TranslateError> {
         let key = Key {
             code: source.code.segments().into(),
             global_pointer: source.code.global_pointer(),
@@ -46,12 +52,13 @@ impl Translations {
             taken: source.taken.clone(),
             options,
         };
-        self.translations.get(key, || Translation::new(source, options))
+        self.translations.get(key, || Translation::new(source, options).inspect(made))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -67,12 +74,14 @@ mod tests {
             let ret = Inst::new(Op::Jalr).rs1(Reg::RA).encode();
             Code::at(0x1d00_0000, &[add.to_le_bytes(), ret.to_le_bytes()].concat())
         };
-        let (translations, taken) = (Translations::default(), BTreeSet::new());
+        let (translations, taken, new) = (Translations::default(), BTreeSet::new(), Cell::new(0));
         let get = |code: &Code, options| {
-            translations.get(Source { code, entries: &[0x1d00_0000], taken: &taken }, options).expect("translates")
+            let source = Source { code, entries: &[0x1d00_0000], taken: &taken };
+            translations.get(source, options, |_| new.set(new.get() + 1)).expect("translates")
         };
         let first = get(&code(1), Options::default());
         assert!(Arc::ptr_eq(&first, &get(&code(1), Options::default())));
+        assert_eq!(new.get(), 1);
         assert!(!Arc::ptr_eq(&first, &get(&code(2), Options::default())));
         assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { counting: true, ..Options::default() })));
         assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { result: true, ..Options::default() })));

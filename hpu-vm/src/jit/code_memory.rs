@@ -116,6 +116,11 @@ impl CodeMemory {
         Ok(memory)
     }
 
+    /// Map of the code.
+    pub(crate) const fn map(&self) -> &PcMap {
+        &self.map
+    }
+
     /// Function at `offset`. Callers must keep this memory.
     pub(crate) fn function(&self, offset: usize) -> EntryFunction {
         let Ok(arena) = arena() else { unreachable!("the memory was allocated in the arena") };

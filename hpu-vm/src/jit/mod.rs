@@ -46,6 +46,6 @@ pub use options::{Atomics, Options};
 pub(crate) use pc_map::Location;
 pub use run::{BoundSlot, Executor, Limits, Slot, Task, TaskDescriptor};
 pub(crate) use state::{ExitReason, State};
-pub use translation::{Size, Source, Translation, Untranslated};
+pub use translation::{HostFunction, Size, Source, Translation, Untranslated};
 
 pub use crate::trap::TrapError;

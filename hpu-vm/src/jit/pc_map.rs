@@ -119,6 +119,13 @@ impl PcMap {
         self.base = base;
     }
 
+    /// Host address and length in bytes of each function, in the order in which they were added.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.functions
+            .iter()
+            .map(|function| (self.base + function.start as usize, (function.end - function.start) as usize))
+    }
+
     /// Location of the host instruction at `pc`; `None` outside of functions. Neither allocates nor locks.
     pub(crate) fn find(&self, pc: usize) -> Option<Location> {
         let offset = u32::try_from(pc.checked_sub(self.base)?).ok()?;

@@ -26,8 +26,8 @@ const LAST_PAGE: u32 = PAGE.wrapping_neg();
 /// Machine code for handlers of an image. Threads may share it.
 #[derive(Debug)]
 pub struct Translation {
-    /// Owned: the code of the entries.
-    _memory: CodeMemory,
+    /// Code of the entries.
+    memory: CodeMemory,
     /// Guest address and code of each handler.
     handlers: Vec<(u32, Entry)>,
     shared: SharedCode,
@@ -54,6 +54,19 @@ pub struct Size {
     pub instructions: usize,
     /// Bytes of host code.
     pub bytes: usize,
+}
+
+/// A host function of a translation: the code of a handler, or of a shared region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostFunction {
+    /// Host address of its first byte.
+    pub address: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Guest address of a handler's first instruction, or of the first one at which a shared region is entered.
+    pub guest: u32,
+    /// Whether it is a handler's code. That includes the functions that the handler calls, unless they are shared.
+    pub is_handler: bool,
 }
 
 /// Input of a translation.
@@ -92,6 +105,12 @@ impl SharedCode {
         self.points.get(index).copied()
     }
 
+    /// First address at which a region is entered.
+    fn start(&self, region: usize) -> u32 {
+        let own = self.points.iter().find(|point| point.region as usize == region);
+        own.map_or(0, |point| point.pc)
+    }
+
     /// Code of a region.
     pub(crate) fn region(&self, region: u32) -> Option<&Entry> {
         self.regions.get(region as usize)
@@ -114,7 +133,7 @@ impl Translation {
         let handlers = handlers.into_iter().map(|(pc, layout)| (pc, Entry::new(&memory, layout))).collect();
         let regions = regions.into_iter().map(|layout| Entry::new(&memory, layout)).collect();
         let shared = SharedCode { regions, points };
-        Ok(Self { _memory: memory, handlers, shared, untranslated, options, size, waits, copies })
+        Ok(Self { memory, handlers, shared, untranslated, options, size, waits, copies })
     }
 
     /// Returns Cranelift's disassembly of the handler at `entry` for the machine that `triple` names, for inspection.
@@ -143,6 +162,15 @@ impl Translation {
     /// The code that continues where other code is left.
     pub(crate) const fn shared(&self) -> &SharedCode {
         &self.shared
+    }
+
+    /// Returns the host functions, for profilers. They are valid while the translation lives.
+    pub fn functions(&self) -> impl Iterator<Item = HostFunction> + '_ {
+        let handlers = self.handlers.iter().map(|(guest, _)| (*guest, true));
+        let regions = (0..self.shared.regions.len()).map(|region| (self.shared.start(region), false));
+        // Handlers are compiled first.
+        let functions = self.memory.map().functions().zip(handlers.chain(regions));
+        functions.map(|((address, len), (guest, is_handler))| HostFunction { address, len, guest, is_handler })
     }
 
     /// Returns the code that is left to the interpreter.
@@ -286,7 +314,7 @@ fn unnameable(code: &Code, entry: u32) -> Option<&'static str> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Options, Source, TranslateError, Translation};
+    use super::{HostFunction, Options, Source, TranslateError, Translation};
     use crate::code::Code;
     use crate::jit::code_memory::lookup;
 
@@ -314,6 +342,27 @@ mod tests {
     }
 
     #[test]
+    fn functions_are_those_of_handlers_and_of_shared_code() {
+        // c.addi a0, 1; c.j .+2; a function that is rarely called: ret
+        let words: [u16; 3] = [0x0505, 0xa009, 0x8082];
+        let (base, taken) = (0x1d00_0000, BTreeSet::new());
+        let code = Code::at(base, &words.map(u16::to_le_bytes).concat()).with_functions([base, base + 4].into_iter());
+        let code = code.with_cold(std::iter::once(base + 4..base + 6));
+        let source = Source { code: &code, entries: &[base], taken: &taken };
+        let translation = Translation::new(source, Options::default()).expect("it is fine");
+        let functions: Vec<_> = translation.functions().collect();
+        let guests: Vec<_> = functions.iter().map(|function| (function.guest, function.is_handler)).collect();
+        assert_eq!(guests, [(base, true), (base + 4, false)]);
+        assert!(functions[0].address + functions[0].len <= functions[1].address, "{functions:x?}");
+        for HostFunction { address, len, .. } in functions {
+            for at in [address, address + len - 1] {
+                let site = lookup(at).expect("code");
+                assert!((address..address + len).contains(&site.fault_return), "each function has one: {site:x?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_clock_can_tell_loops_that_wait() {
         // c.lw a1, 0(a0); c.beqz a1, .-2; c.addi a0, -1; c.bnez a0, .-2; ret
         let words: [u16; 5] = [0x410c, 0xddfd, 0x157d, 0xfd7d, 0x8082];
@@ -321,7 +370,7 @@ mod tests {
         let code = Code::at(base, &words.map(u16::to_le_bytes).concat());
         let source = Source { code: &code, entries: &[base], taken: &taken };
         let translation = Translation::new(source, Options::default()).expect("it is fine");
-        let address = |offset| translation._memory.function(offset) as usize;
+        let address = |offset| translation.memory.function(offset) as usize;
         let sites = (0..translation.size().bytes).filter_map(|offset| lookup(address(offset)));
         let found: BTreeSet<_> = sites.filter(|site| site.body).map(|site| (site.pc - base, site.waits)).collect();
         assert!(found.contains(&(0, true)) && found.contains(&(6, false)), "{found:?}");

@@ -41,6 +41,8 @@ pub struct File {
     /// Address to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: none. There is no authentication: everyone who
     /// reaches the address sees all counters and names of contexts.
     pub metrics: Option<String>,
+    /// Whether `/tmp/perf-PID.map` names translated handlers for `perf`. Default: false.
+    pub perf_map: bool,
     /// Behaviour without waiting packets: `spin`, `adaptive` or `sleep`. Default `adaptive`.
     pub idle: Option<Idle>,
     /// Attachment of the XDP program. Default `auto`.

@@ -52,6 +52,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// Address to serve metrics on.
     pub metrics: Option<Endpoint>,
+    /// Whether `/tmp/perf-PID.map` names translated handlers for `perf`.
+    pub perf_map: bool,
     /// Behaviour without waiting packets.
     pub idle: Idle,
     /// Attachment of the XDP program.
@@ -114,6 +116,7 @@ impl TryFrom<File> for Config {
             user: file.user,
             socket_mode,
             metrics,
+            perf_map: file.perf_map,
             idle: file.idle.unwrap_or_default(),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
@@ -214,7 +217,7 @@ mod tests {
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));
-        assert_eq!((config.engine, config.local_share), (Engine::Jit, 75));
+        assert_eq!((config.engine, config.local_share, config.perf_map), (Engine::Jit, 75, false));
         assert_eq!(config.contexts.len(), 2);
     }
 

@@ -21,6 +21,7 @@ use spin_abi::control::{Lifetime, Reply, Request};
 use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
+use spin_pspin::perf_map::PerfMap;
 use spin_shm::Attached;
 
 use crate::control::audit::AuditLines;
@@ -104,7 +105,7 @@ impl Daemon {
         let account = privileged.as_ref().map(|(_, account)| account);
         let descriptor_process = DescriptorProcess::start(Path::new("/proc/self/exe"), account);
         let descriptor_process = descriptor_process.map_err(DaemonError::DescriptorProcess)?;
-        let loader = Arc::new(static_contexts::loader(config));
+        let loader = Arc::new(static_contexts::loader(config).with_perf_map(perf_map(config)));
         let uid = rustix::process::getuid().as_raw();
         let contexts = static_contexts::prepare(config, uid, &loader, |_| true)?;
         let state = State::open(config, account, max_image_size(&config.machine), loader.ledger.clone())?.map(Arc::new);
@@ -322,6 +323,13 @@ impl NewContext {
         let install = &prepared.install;
         Self { uid: prepared.uid, lifetime: install.lifetime, replaces: install.replaces }
     }
+}
+
+/// The perf map, if the configuration wants one. It is created before privileges are given up: `perf` reads files of root and of its
+/// own user only.
+fn perf_map(config: &Config) -> Option<PerfMap> {
+    let map = config.perf_map.then(PerfMap::create)?;
+    map.inspect_err(|error| tracing::warn!("perf cannot name handlers: {error}")).ok()
 }
 
 /// The process that keeps privileges while an interface is served, and the account that this one runs as then.

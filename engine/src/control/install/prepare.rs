@@ -239,7 +239,7 @@ fn translate(
     if run.engine == Kinds::Interp {
         return Err("spind runs with --engine interp".into());
     }
-    let translation = loader.translate(image, &entries.handlers, options);
+    let translation = loader.translate(image, &entries.handlers, options, name);
     translation
         .inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}"))
         .map_err(|error| error.to_string().into())

@@ -7,7 +7,7 @@ use crate::settings::Limits;
 #[must_use]
 pub fn merge(old: &Config, new: Config) -> (Config, Vec<&'static str>) {
     let Config { machine, engine, compat, socket, state, user, socket_mode, .. } = old;
-    let Config { metrics, idle, xdp_mode, cores, mode, local_share, schedule, sizes, .. } = old;
+    let Config { metrics, perf_map, idle, xdp_mode, cores, mode, local_share, schedule, sizes, .. } = old;
     let Limits { memory, user_memory, .. } = old.limits;
     let differ = [
         ("iface or nic", new.nic != old.nic),
@@ -19,6 +19,7 @@ pub fn merge(old: &Config, new: Config) -> (Config, Vec<&'static str>) {
         ("user", new.user != *user),
         ("socket_mode", new.socket_mode != *socket_mode),
         ("metrics", new.metrics != *metrics),
+        ("perf_map", new.perf_map != *perf_map),
         ("idle", new.idle != *idle),
         ("xdp_mode", new.xdp_mode != *xdp_mode),
         ("cores", new.cores != *cores),
@@ -50,12 +51,12 @@ mod tests {
         let (same, names) = merge(&old, config("iface = 'a'"));
         assert!(names.is_empty() && same.contexts.is_empty());
         let text = "iface = 'b'\npreset = 'fpspin'\nengine = 'interp'\ncompat = 'fpspin'\nsocket = '/s'\nstate = '/d'\nuser = 'u'\n\
-                    socket_mode = '0600'\nmetrics = 'unix:/m'\nidle = 'spin'\nxdp_mode = 'generic'\ncores = [0, 1]\n\
+                    socket_mode = '0600'\nmetrics = 'unix:/m'\nperf_map = true\nidle = 'spin'\nxdp_mode = 'generic'\ncores = [0, 1]\n\
                     mode = 'pipeline'\nlocal_share = 1\nschedule = 'weighted'\n[sizes]\nhers = 1\n[limits]\ncontexts = 7\n\
                     memory = 1\nuser_memory = 1\n[[context]]\nimage = 'i'\nrules = ['udp']\n";
         let (merged, names) = merge(&old, config(text));
         assert_eq!((merged.limits.contexts, merged.limits.memory, merged.contexts.len()), (7, None, 1));
-        let keys = "iface or nic, preset or machine, engine, compat, socket, state, user, socket_mode, metrics, idle, xdp_mode, cores, mode, \
+        let keys = "iface or nic, preset or machine, engine, compat, socket, state, user, socket_mode, metrics, perf_map, idle, xdp_mode, cores, mode, \
                     local_share, schedule, sizes, limits.memory, limits.user_memory";
         assert_eq!(names.join(", "), keys);
         let (again, none) = merge(&merged, Config { contexts: Vec::new(), ..merged.clone() });
