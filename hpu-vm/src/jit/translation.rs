@@ -12,6 +12,7 @@ use super::cfg::{self, Cost, Functions, Regions, Scope};
 use super::code_memory::CodeMemory;
 use super::compiler::{self, Compiler};
 use super::entry::{Entry, EntryLayout};
+use super::entry_points::{EntryPoints, Point};
 use super::error::TranslateError;
 use super::options::Options;
 use crate::code::{Code, CodeSegment};
@@ -68,25 +69,14 @@ pub struct Source<'c> {
 #[derive(Debug, Default)]
 pub(crate) struct SharedCode {
     regions: Vec<Entry>,
-    /// Guest addresses at which regions are entered; ascending.
-    points: Vec<Point>,
-}
-
-/// An address at which a shared region is entered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Point {
-    pc: u32,
-    /// Index of the region.
-    pub(crate) region: u32,
-    /// Value of [`State::resume`](super::State::resume) to enter it there.
-    pub(crate) resume: u32,
+    /// Guest addresses at which regions are entered.
+    points: EntryPoints,
 }
 
 impl SharedCode {
     /// The point at `pc`.
     pub(crate) fn find(&self, pc: u32) -> Option<Point> {
-        let index = self.points.binary_search_by_key(&pc, |point| point.pc).ok()?;
-        self.points.get(index).copied()
+        self.points.find(pc)
     }
 
     /// Code of a region.
@@ -110,7 +100,7 @@ impl Translation {
         let memory = CodeMemory::new(&compiler.code, compiler.map)?;
         let handlers = handlers.into_iter().map(|(pc, layout)| (pc, Entry::new(&memory, layout))).collect();
         let regions = regions.into_iter().map(|layout| Entry::new(&memory, layout)).collect();
-        let shared = SharedCode { regions, points };
+        let shared = SharedCode { regions, points: EntryPoints::new(points) };
         Ok(Self { _memory: memory, handlers, shared, untranslated, options, size, waits, copies })
     }
 
