@@ -2,6 +2,7 @@
 
 use object::read::elf::{ElfFile32, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
+use spin_abi::map::{Machine, PROGRAM_MOST};
 use spin_handlers::{build, folder, source, spin_cc, try_build};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -157,11 +158,44 @@ fn says_what_is_wrong_with_a_source() {
     assert!(try_build(&[&source("big_bss")], &["--preset=fpspin"]).is_err(), "2 MiB do not fit FPsPIN's 768 KiB");
 }
 
+/// A handler with `bytes` bytes of constants.
+fn large_handler(bytes: usize) -> String {
+    format!(
+        "#include <spin.h>\nstatic const uint8_t table[{bytes}] = {{1}};\n\
+         void payload_handler(handler_args_t *a) {{ spin_report_error(table[a->hpu_id]); }}"
+    )
+}
+
+#[test]
+fn tells_how_to_link_for_a_larger_program_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "large.c", &large_handler(100_000));
+    let error = try_build(&[&file], &[]).expect_err("linked").to_string();
+    assert!(error.contains("program"), "{error}");
+    let size = "0x19000";
+    assert!(
+        error.contains(&format!("--program-size {size}, and add \"program_size = {size}\" to [machine]")),
+        "{error}"
+    );
+    let machine = |program_size| Machine { program_size, ..Machine::PSPIN };
+    for arguments in
+        [&["--program-size", size][..], &["--program-size=102400"], &["--program-size", size, "--preset", "fpspin"]]
+    {
+        let image = try_build(&[&file], arguments).unwrap();
+        let refused = hpu_vm::Image::load(&image, &Machine::PSPIN).unwrap_err().to_string();
+        assert!(refused.contains(&format!("add \"program_size = {size}\" to [machine]")), "{refused}");
+        hpu_vm::Image::load(&image, &machine(0x1_9000)).unwrap();
+    }
+    let beyond = refused(&large_handler(1 << 20), &[]);
+    let most = format!("more bytes than program memory can have ({PROGRAM_MOST})");
+    assert!(beyond.contains(&most), "{beyond}");
+}
+
 #[test]
 fn says_what_is_wrong_with_a_call() {
     let handler = source("counter");
     let handler = handler.to_str().unwrap();
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["-o", "/nowhere/x.elf"], "no source file"),
         (&[handler], "no output given"),
         (&["/nowhere/x.c", "-o", "x.elf"], "cannot read /nowhere/x.c"),
@@ -169,6 +203,10 @@ fn says_what_is_wrong_with_a_call() {
         (&[handler, "-o", "x.elf", "--preset", "huge"], "pspin, fpspin or a FILE.ld"),
         (&[handler, "-o", "x.elf", "--preset", "/nowhere/x.ld"], "cannot read /nowhere/x.ld"),
         (&[handler, "-o", "x.elf", "--frob"], "unknown option --frob"),
+        (&[handler, "-o", "x.elf", "--program-size", "0x1001"], "a multiple of 4096 up to 0x100000"),
+        (&[handler, "-o", "x.elf", "--program-size=0"], "a multiple of 4096 up to 0x100000"),
+        (&[handler, "-o", "x.elf", "--program-size=0x101000"], "a multiple of 4096 up to 0x100000"),
+        (&[handler, "-o", "x.elf", "--program-size=large"], "a multiple of 4096 up to 0x100000"),
     ];
     for (arguments, expected) in cases {
         let output = Command::new(spin_cc()).args(arguments).output().unwrap();

@@ -190,10 +190,13 @@ impl Image {
     }
 
     /// Returns code addresses that the image's data and code contain: possible targets of computed jumps, as far as can
-    /// be determined.
+    /// be determined. By its symbols, an image excludes its constants, which lie beside the code. Decoded as code they
+    /// would contain calls into the middle of functions, which would divide these.
     #[must_use]
     pub fn addresses_taken(&self) -> BTreeSet<u32> {
-        crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes))
+        let mut taken = crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes));
+        taken.retain(|&address| self.symbols.may_be_code(address));
+        taken
     }
 
     /// Returns every segment: base, kind, whether handlers may write it, and its initial contents. Code comes first,

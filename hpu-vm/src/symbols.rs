@@ -81,6 +81,16 @@ impl Symbols {
         self.labels.iter().map(|&at| &self.by_name[at]).filter(|symbol| symbol.function).map(|symbol| symbol.address)
     }
 
+    /// Whether no symbol tells that `address` is outside of all functions.
+    pub(crate) fn may_be_code(&self, address: u32) -> bool {
+        let after = self.labels.partition_point(|&at| self.by_name[at].address <= address);
+        let label = after.checked_sub(1).and_then(|before| self.labels.get(before));
+        label.map(|&at| &self.by_name[at]).is_none_or(|symbol| {
+            // Labels in assembly have neither type nor size.
+            symbol.size == 0 || symbol.function && address - symbol.address < symbol.size
+        })
+    }
+
     /// The last label at or before `pc`, and the distance; `None` if the label's size ends before `pc`.
     pub(crate) fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
         let after = self.labels.partition_point(|&at| self.by_name[at].address <= pc);
@@ -140,6 +150,31 @@ mod tests {
             symbol("data", 0x2000, 4, true, false),
         ];
         Symbols::index(list, &code)
+    }
+
+    #[test]
+    fn constants_are_not_code() {
+        let code = Code::at(0x1000, &[1; 64]);
+        let list = vec![
+            symbol("sized", 0x1004, 8, true, true),
+            symbol("label", 0x1010, 0, false, false),
+            symbol("object", 0x1020, 8, false, false),
+        ];
+        let symbols = Symbols::index(list, &code);
+        let expected = [
+            (0x1000, true),
+            (0x1004, true),
+            (0x100a, true),
+            (0x100c, false),
+            (0x1010, true),
+            (0x101e, true),
+            (0x1020, false),
+            (0x1028, false),
+        ];
+        for (address, is_code) in expected {
+            assert_eq!(symbols.may_be_code(address), is_code, "{address:#x}");
+        }
+        assert!(Symbols::default().may_be_code(0x1000), "a stripped image");
     }
 
     #[test]

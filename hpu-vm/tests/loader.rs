@@ -8,7 +8,7 @@ use hpu_vm::inst::Format;
 use hpu_vm::{Image, Kind, Line, LoadError, Memory, Range, RegionKind, View};
 use object::{Object as _, ObjectSection as _};
 use proptest::prelude::*;
-use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L1_STRIDE, L2_BASE, Machine, PROGRAM_BASE};
+use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L1_STRIDE, L2_BASE, Machine, PROGRAM_BASE, PROGRAM_MOST};
 use support::{Elf, R, RET, Segment, W, X, assemble, sample};
 
 const MACHINE: Machine = Machine::PSPIN;
@@ -168,10 +168,36 @@ fn segments_in_wrong_places() {
     outside(Segment::load(0x1b20_5000, &[1], R | W));
     outside(Segment::load(MACHINE.l2_packet_base, &[1], R | W));
     outside(Segment::load(L2_BASE - 1, &[1; 2], R | W));
-    outside(Segment::load(CODE + MACHINE.program_size - 1, &[1; 2], R));
     outside(Segment::load(MACHINE.handler_mem_base - 1, &[1; 2], R | W));
     // A gibibyte of zeroes is refused by its address range, before any memory is asked for.
     outside(Segment::load(L2_BASE + 0x1000, &[], R | W).memory(1 << 30));
+}
+
+#[test]
+fn too_much_code_tells_the_program_memory_that_it_needs() {
+    let too_much = |segment: Segment| refused(load(&sample().segment(segment)));
+    let expected = |bytes, needed| LoadError::TooMuchCode { bytes, has: MACHINE.program_size, needed };
+    let size = MACHINE.program_size;
+    assert_eq!(too_much(Segment::load(CODE + size - 1, &[1; 2], R)), expected(size + 1, size + 0x1000));
+    assert_eq!(too_much(Segment::load(CODE + size, &assemble(&[RET]), X)), expected(size + 4, size + 0x1000));
+    let most = |bytes: u32| Segment::load(CODE + 0x2000, &[], R | X).memory(bytes - 0x2000);
+    assert_eq!(too_much(most(PROGRAM_MOST)), expected(PROGRAM_MOST, PROGRAM_MOST));
+    assert!(matches!(too_much(most(PROGRAM_MOST + 1)), LoadError::Outside { .. }));
+    // The size is that of all segments, and it suffices.
+    let two = sample().segment(Segment::load(CODE + 0x2000, &assemble(&[RET; 0x2000]), X)).segment(Segment::load(
+        CODE + 0x1_a000,
+        b"constant",
+        R,
+    ));
+    let error = refused(load(&two));
+    assert_eq!(
+        error.to_string(),
+        "the image has 106504 bytes of code and constants; program memory has 32768: \
+         add \"program_size = 0x1b000\" to [machine] in spind's configuration"
+    );
+    let LoadError::TooMuchCode { needed, .. } = error else { panic!("{error}") };
+    Image::load(&two.build(), &Machine { program_size: needed, ..MACHINE }).unwrap();
+    assert!(Image::load(&two.build(), &Machine { program_size: needed - 0x1000, ..MACHINE }).is_err());
 }
 
 #[test]

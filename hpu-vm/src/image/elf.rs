@@ -5,7 +5,7 @@
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, ProgramHeader32};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L2_BASE, Machine, PROGRAM_BASE};
+use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L2_BASE, Machine, PAGE, PROGRAM_BASE, PROGRAM_MOST};
 
 use super::LoadError;
 use crate::view::RegionKind;
@@ -103,7 +103,10 @@ pub(super) fn segments<'d>(
     let mut segments = Vec::new();
     for header in headers {
         match header.p_type(LE) {
-            elf::PT_LOAD => segments.extend(segment(header, data, machine)?),
+            elf::PT_LOAD => {
+                let found = segment(header, data, machine);
+                segments.extend(found.map_err(|error| explain_program(error, headers, machine))?);
+            }
             kind @ (elf::PT_DYNAMIC | elf::PT_INTERP | elf::PT_TLS) => return Err(LoadError::SegmentType(kind.0)),
             _ => {}
         }
@@ -117,6 +120,24 @@ pub(super) fn segments<'d>(
     segments.sort_by_key(|segment| segment.address);
     check_overlap(&segments)?;
     Ok(segments)
+}
+
+/// Replaces the error of code or constants outside of program memory if a larger program memory would hold the image.
+fn explain_program(error: LoadError, headers: &[ProgramHeader32<LE>], machine: &Machine) -> LoadError {
+    let LoadError::Outside { access, address, .. } = error else { return error };
+    // What may be written lies elsewhere.
+    if access == WRITABLE || !(PROGRAM_BASE..PROGRAM_BASE + PROGRAM_MOST).contains(&address) {
+        return error;
+    }
+    let loaded =
+        headers.iter().filter(|header| header.p_type(LE) == elf::PT_LOAD && header.p_vaddr(LE) >= PROGRAM_BASE);
+    let ends = loaded.map(|header| u64::from(header.p_vaddr(LE) - PROGRAM_BASE) + u64::from(header.p_memsz(LE)));
+    match ends.max().map(u32::try_from) {
+        Some(Ok(bytes)) if bytes <= PROGRAM_MOST => {
+            LoadError::TooMuchCode { bytes, has: machine.program_size, needed: bytes.next_multiple_of(PAGE) }
+        }
+        _ => error,
+    }
 }
 
 /// Checks a LOAD segment. `None` when it has no bytes, or none in the file and begins at the start of L1. PsPIN's
@@ -163,6 +184,9 @@ fn access(header: &ProgramHeader32<LE>, address: u32) -> Result<Access, LoadErro
     }
 }
 
+/// Name of the access to segments that may be written.
+const WRITABLE: &str = "writable";
+
 /// A memory that an image may fill.
 struct ImageRegion {
     name: &'static str,
@@ -189,7 +213,7 @@ fn region(access: Access, address: u32, size: u32, machine: &Machine) -> Result<
     let (access, allowed) = match access {
         Access::Execute => ("executable", &regions[..1]),
         Access::Read => ("read-only", &regions[..]),
-        Access::Write => ("writable", &regions[1..]),
+        Access::Write => (WRITABLE, &regions[1..]),
     };
     allowed.iter().find(|region| region.contains(address, size)).map(|region| region.kind).ok_or_else(|| {
         let describe = |region: &ImageRegion| format!("{} ({:#010x}, {} bytes)", region.name, region.base, region.size);

@@ -108,6 +108,19 @@ pub enum LoadError {
         /// Memories that may hold the segment.
         allowed: String,
     },
+    /// Code or constants do not fit in program memory, but would if it were larger.
+    #[error(
+        "the image has {bytes} bytes of code and constants; program memory has {has}: \
+         add \"program_size = {needed:#x}\" to [machine] in spind's configuration"
+    )]
+    TooMuchCode {
+        /// Bytes from the start of program memory to the end of the image's last segment there.
+        bytes: u32,
+        /// Size of program memory in bytes.
+        has: u32,
+        /// Size that suffices.
+        needed: u32,
+    },
     /// Two segments overlap.
     #[error("segment at {address:#010x} overlaps the one at {other:#010x}, {size} bytes long")]
     Overlap {

@@ -15,6 +15,7 @@
 //!   bounds, and copies to host memory without a call of the device.
 //! * [`convention`]: the calling convention of translated code.
 //! * [`prologue`], [`side_exits`], [`entry`]: a function: resets at its start, exits, entry.
+//! * [`entry_points`]: where shared regions are entered.
 //! * [`run`]: execution of tasks.
 
 mod bounds;
@@ -26,6 +27,7 @@ mod convention;
 mod dataflow;
 mod emit;
 mod entry;
+mod entry_points;
 mod error;
 mod host_copy;
 mod options;

@@ -13,6 +13,7 @@ use super::code_memory::CodeMemory;
 use super::compiler::{self, Compiler};
 use super::dataflow::Begin;
 use super::entry::{Entry, EntryLayout};
+use super::entry_points::{EntryPoints, Point};
 use super::error::TranslateError;
 use super::options::Options;
 use super::passes::reads_counters;
@@ -84,31 +85,19 @@ pub struct Source<'c> {
 #[derive(Debug, Default)]
 pub(crate) struct SharedCode {
     regions: Vec<Entry>,
-    /// Guest addresses at which regions are entered; ascending.
-    points: Vec<Point>,
-}
-
-/// An address at which a shared region is entered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Point {
-    pc: u32,
-    /// Index of the region.
-    pub(crate) region: u32,
-    /// Value of [`State::resume`](super::State::resume) to enter it there.
-    pub(crate) resume: u32,
+    /// Guest addresses at which regions are entered.
+    points: EntryPoints,
 }
 
 impl SharedCode {
     /// The point at `pc`.
     pub(crate) fn find(&self, pc: u32) -> Option<Point> {
-        let index = self.points.binary_search_by_key(&pc, |point| point.pc).ok()?;
-        self.points.get(index).copied()
+        self.points.find(pc)
     }
 
     /// First address at which a region is entered.
     fn start(&self, region: usize) -> u32 {
-        let own = self.points.iter().find(|point| point.region as usize == region);
-        own.map_or(0, |point| point.pc)
+        self.points.first_of(region).unwrap_or(0)
     }
 
     /// Code of a region.
@@ -132,7 +121,7 @@ impl Translation {
         let memory = CodeMemory::new(&compiler.code, compiler.map)?;
         let handlers = handlers.into_iter().map(|(pc, layout)| (pc, Entry::new(&memory, layout))).collect();
         let regions = regions.into_iter().map(|layout| Entry::new(&memory, layout)).collect();
-        let shared = SharedCode { regions, points };
+        let shared = SharedCode { regions, points: EntryPoints::new(points) };
         Ok(Self { memory, handlers, shared, untranslated, options, size, waits, copies })
     }
 
