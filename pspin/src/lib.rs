@@ -5,7 +5,6 @@
 //! * [`hpu`]: HPUs, their memory and devices, and the command unit.
 //! * [`host_memory`]: host memory of a context.
 //! * [`counts`]: counter values.
-//! * [`perf_map`]: names of translated code for profilers.
 #![forbid(unsafe_code)]
 
 pub mod counts;
@@ -13,4 +12,3 @@ pub mod host_memory;
 pub mod hpu;
 pub mod ids;
 pub mod mpq;
-pub mod perf_map;

@@ -87,6 +87,7 @@ fn new_code_at_the_addresses_of_removed_code_takes_its_lines() {
     install(&mut client, "second", "icmp_echo");
     install(&mut client, "third", "endless_loop");
     let mut lines = map.lines();
+    assert!(!lines.iter().any(|(_, name)| name.starts_with("first:")), "memory of code is reused: {lines:x?}");
     assert!(lines.iter().any(|(_, name)| name.starts_with("second:")), "{lines:x?}");
     assert!(lines.iter().any(|(_, name)| name.starts_with("third:")), "{lines:x?}");
     lines.sort_by_key(|(range, _)| range.start);

@@ -11,12 +11,12 @@ use spin_abi::map::Machine;
 
 use crate::context::FileId;
 use crate::context::image_error::ImageError;
+use crate::context::perf_map::PerfMap;
 use crate::install::ledger::Ledger;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
 use spin_pspin::ids::Handler;
-use spin_pspin::perf_map::PerfMap;
 
 /// Loads images for one machine.
 #[derive(Debug)]

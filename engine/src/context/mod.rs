@@ -8,6 +8,7 @@ pub mod loader;
 pub mod nic_memory;
 pub(crate) mod niceness;
 pub(crate) mod packet_rules;
+pub mod perf_map;
 pub mod translator;
 
 use std::collections::VecDeque;

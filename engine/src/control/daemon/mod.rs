@@ -21,9 +21,9 @@ use spin_abi::control::{Lifetime, Reply, Request};
 use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Filter, NicError};
-use spin_pspin::perf_map::PerfMap;
 use spin_shm::Attached;
 
+use crate::context::perf_map::PerfMap;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::check::account;
@@ -325,8 +325,8 @@ impl NewContext {
     }
 }
 
-/// The perf map, if the configuration wants one. It is created before privileges are given up: `perf` reads files of root and of its
-/// own user only.
+/// The perf map, if the configuration wants one. It is created before privileges are given up: root can remove a file that another
+/// user made in advance, and other processes of the account that spind then runs as cannot change root's file.
 fn perf_map(config: &Config) -> Option<PerfMap> {
     let map = config.perf_map.then(PerfMap::create)?;
     map.inspect_err(|error| tracing::warn!("perf cannot name handlers: {error}")).ok()

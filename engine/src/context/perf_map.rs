@@ -1,7 +1,7 @@
 //! Names of translated code for `perf`, in the file `/tmp/perf-PID.map`.
 //!
 //! A line has the start and the size of a function, in hexadecimal, and its name
-//! (tools/perf/Documentation/jit-interface.txt in the kernel's sources). `perf report` takes any of the lines for an address,
+//! (tools/perf/Documentation/jit-interface.txt of the kernel). `perf report` takes any of the lines for an address,
 //! not the last one (perf 6.1). New code can take the addresses of freed code. The lines of the freed code are then removed, and
 //! stay until then, for profiles that were recorded before.
 
