@@ -1,5 +1,7 @@
 //! Map from host program counters to guest instructions.
 
+use std::collections::BTreeSet;
+
 /// Source location of the epilogue for exits after faults. No instruction has this address: see [`source_location`].
 pub(crate) const FAULT_RETURN: u32 = 0xffff_fffe;
 
@@ -54,8 +56,8 @@ pub(crate) struct PcMap {
     functions: Vec<Function>,
     /// Ascending.
     spans: Vec<Span>,
-    /// First and last guest instructions of blocks in loops that wait; ascending.
-    wait_blocks: Vec<(u32, u32)>,
+    /// First and last guest instructions of blocks in loops that wait.
+    wait_blocks: BTreeSet<(u32, u32)>,
 }
 
 /// Whether there is a fault return among spans as [`PcMap::push_function`] takes them.
@@ -105,12 +107,10 @@ impl PcMap {
     /// Adds blocks of loops that wait, by their first and last guest instructions.
     pub(crate) fn push_wait_blocks(&mut self, blocks: impl Iterator<Item = (u32, u32)>) {
         self.wait_blocks.extend(blocks);
-        self.wait_blocks.sort_unstable();
-        self.wait_blocks.dedup();
     }
 
     /// Whether there are loops that wait.
-    pub(crate) const fn has_waits(&self) -> bool {
+    pub(crate) fn has_waits(&self) -> bool {
         !self.wait_blocks.is_empty()
     }
 
@@ -138,13 +138,12 @@ impl PcMap {
         let nearest = nearest.or_else(|| self.spans[at..].iter().find(is_guest))?;
         let pc = nearest.location & !1;
         // Blocks seldom overlap, and only the time of the watchdog's next check depends on the result.
-        let block = self.wait_blocks.partition_point(|&(first, _)| first <= pc).checked_sub(1);
-        let block = block.map(|index| self.wait_blocks[index]);
+        let block = self.wait_blocks.range(..=(pc, u32::MAX)).next_back();
         Some(Location {
             pc,
             atomic: nearest.location & 1 != 0,
             body: before.is_some_and(|span| is_guest(&span)),
-            waits: block.is_some_and(|(_, last)| pc <= last),
+            waits: block.is_some_and(|&(_, last)| pc <= last),
             fault_return: self.base + function.fault_return as usize,
         })
     }

@@ -202,6 +202,20 @@ fn vector_memory(random: &mut Random) -> Inst {
     vector(1 << 25 | register(random).number() << 15 | (random.below(4) * 8) << 7 | opcode)
 }
 
+/// Calls of as many functions as fit, each of which is these instructions.
+fn small_functions(function: [u16; 3]) -> Image {
+    let len = 2 * u32::try_from(function.len()).expect("a short function");
+    let count = SIZE / (4 + len) - 1;
+    let calls = (0..count).map(|index| {
+        let to = 4 * (count + 1) + index * len;
+        Inst::new(Op::Jal).rd(Reg::RA).imm((to - 4 * index).cast_signed())
+    });
+    let calls = calls.chain([Inst::new(Op::Jal)]);
+    let bytes = calls.flat_map(|inst| inst.encode().to_le_bytes());
+    let functions = function.map(u16::to_le_bytes).concat().repeat(count as usize);
+    Image { bytes: bytes.chain(functions).collect(), taken: BTreeSet::new(), width: 3.0 }
+}
+
 /// Names and images.
 pub fn images() -> Vec<(&'static str, Image)> {
     let wait = DRIVER_BASE + COMMAND_WAIT;
@@ -267,6 +281,10 @@ pub fn images() -> Vec<(&'static str, Image)> {
         ),
         ("vector memory", vectors(true, |random, _| vector_memory(random))),
         ("vector memory of unknown length", vectors(false, |random, _| vector_memory(random))),
+        // `c.lw a1, 0(a0)`, `c.beqz a1, .-2` and `ret`.
+        ("functions that wait", small_functions([0x410c, 0xddfd, 0x8082])),
+        // `c.addi a5, 1`, `c.nop` and `c.jr a5`.
+        ("functions that jump, all taken", small_functions([0x0785, 0x0001, 0x8782]).taken(2)),
         ("device stores", Image::of((0..SIZE / 4).map(store))),
         ("counters", each(|random, _| Inst::new(Op::Csrrs).rd(register(random)).imm(0xc00))),
         ("system calls", each(|_, _| Inst::new(Op::Ecall))),

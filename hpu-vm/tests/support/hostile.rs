@@ -35,7 +35,7 @@ pub fn check(executor: &Executor, options: Options, bytes: &[u8]) -> Result<(), 
     if bytes.is_empty() {
         return Ok(());
     }
-    let code = divided(Code::at(CODE, bytes), bytes.len() as u64);
+    let code = divided(Code::at(CODE, bytes), bytes.iter().copied().map(u64::from).sum());
     // Any word of the code that is an address of it, and the first places.
     let words = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word) & !1);
     let taken: BTreeSet<u32> = words.filter(|&word| code.contains(word)).chain([CODE, CODE + 2]).collect();

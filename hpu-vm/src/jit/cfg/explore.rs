@@ -282,7 +282,10 @@ impl<'c> Explorer<'c> {
         }
         cfg.blocks.iter_mut().zip(&is_hot).for_each(|(block, is_hot)| block.cold = !is_hot);
         cfg.instructions = cfg.hot_blocks().map(|id| cfg.blocks[id].body.len()).sum();
-        cfg.exits = cfg.hot_blocks().flat_map(|id| self.exits(&cfg, id, order)).collect();
+        // All code that shared regions lead to is in one of them.
+        if cfg.begins_task() {
+            cfg.exits = cfg.hot_blocks().flat_map(|id| self.exits(&cfg, id, order)).collect();
+        }
         cfg.update();
         cfg
     }

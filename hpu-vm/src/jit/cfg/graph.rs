@@ -81,7 +81,7 @@ pub(crate) struct Cfg {
     pub(crate) predecessors: Vec<Vec<BlockId>>,
     /// Number of instructions that are compiled, including copies of inlined functions.
     pub(crate) instructions: usize,
-    /// Addresses at which execution may continue outside of the region, as far as they are known.
+    /// Addresses at which execution may continue outside of a handler's graph, as far as they are known.
     pub(crate) exits: BTreeSet<u32>,
 }
 
@@ -156,7 +156,7 @@ impl Cfg {
     /// Replaces a computed jump by a jump to a known address.
     pub(crate) fn resolve(&mut self, block: BlockId, pc: u32) {
         let target = self.targets(block).find(|target| target.pc == pc).copied();
-        if target.is_none() && !self.blocks[block].cold {
+        if self.begins_task() && target.is_none() && !self.blocks[block].cold {
             self.exits.insert(pc);
         }
         self.blocks[block].end = End::Goto(target.unwrap_or(Target { pc, block: None }));
