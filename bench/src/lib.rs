@@ -14,6 +14,7 @@
 //! * [`peers`]: spind beside other programs on one wire.
 //! * [`pktgen`]: a generator and sink of test traffic.
 //! * [`handlers`]: cost per packet of the paper's handlers in every execution mode.
+//! * [`large`]: an image of much ordinary code.
 //! * [`engine`]: cost per packet of the engine.
 //! * [`reflect`]: turns a datagram round.
 //! * [`bad_value`]: the error of a value on the command line.
@@ -33,6 +34,7 @@ pub mod counters;
 pub mod engine;
 pub mod handlers;
 pub mod impair;
+pub mod large;
 pub mod odd;
 pub mod outcome;
 pub mod page;

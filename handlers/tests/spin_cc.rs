@@ -191,6 +191,16 @@ fn tells_how_to_link_for_a_larger_program_memory() {
     assert!(beyond.contains(&most), "{beyond}");
 }
 
+/// spind accepts a limited number of symbols.
+#[test]
+fn labels_of_the_assembler_are_no_symbols() {
+    let image = build(&source("filtering"));
+    let elf = ElfFile32::<Endianness>::parse(&*image).unwrap();
+    let names: Vec<_> = elf.symbols().filter_map(|symbol| symbol.name().ok()).collect();
+    assert!(names.contains(&"payload_handler"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with(".L")), "{names:?}");
+}
+
 #[test]
 fn says_what_is_wrong_with_a_call() {
     let handler = source("counter");

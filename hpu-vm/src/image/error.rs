@@ -147,7 +147,9 @@ pub enum LoadError {
         entry: u32,
     },
     /// The symbol table is too large.
-    #[error("{count} symbols, at most {max} are accepted; strip the image (--strip-debug)")]
+    #[error(
+        "{count} symbols, at most {max} are accepted; link with --discard-locals, as spin-cc does, or strip the image"
+    )]
     TooManySymbols {
         /// Number of symbols.
         count: usize,
