@@ -7,7 +7,7 @@ mod guest;
 
 use std::collections::BTreeSet;
 
-use assembly::{Assembly, S0};
+use assembly::{Assembly, S0, T1};
 use guest::{CODE, OWN};
 use hpu_vm::jit::{Options, Source, TranslateError, Translation};
 use hpu_vm::{Code, Op, Reg};
@@ -41,4 +41,23 @@ fn cold_code_of_many_functions() {
     let options = Options { counting: true, ..Options::default() };
     assert_eq!(translates(&program.code(), options), Ok(()));
     assert_eq!(translates(&split, options), Ok(()));
+}
+
+/// A shared function contains its cold code, unless that is another function.
+#[test]
+fn cold_code_of_a_shared_function() {
+    let function = CODE + 32;
+    let program = Assembly::new().imm(Op::Addi, S0, Reg::RA, 0).li(T1, function).imm(Op::Jalr, Reg::RA, T1, 0);
+    let program = program.imm(Op::Jalr, Reg::ZERO, S0, 0);
+    let gap = (function - program.pc()) as usize;
+    let program = program.raw(&vec![0; gap]).branch(Op::Beq, Reg::A0, Reg::ZERO, function + 8).ret();
+    let program = program.imm(Op::Addi, Reg::A0, Reg::A0, 1).ret();
+    let taken = BTreeSet::from([function]);
+    let size = |code: &Code| {
+        let source = Source { code, entries: &[CODE], taken: &taken };
+        let translation = Translation::new(source, Options::default()).expect("a few instructions");
+        translation.size().instructions
+    };
+    let cold = program.code().with_cold(std::iter::once(function + 8..program.pc()));
+    assert_eq!(size(&cold), size(&program.code()));
 }

@@ -145,10 +145,11 @@ impl<'c> Explorer<'c> {
         true
     }
 
-    /// Begins a block where a jump leads; cold code comes later.
+    /// Begins a block where a jump leads. Cold code of a handler comes later; that of a shared region has no other region.
     fn lead(&mut self, from: Place, to: Place) {
         let code = self.scope.code;
-        if code.is_cold(to.pc) && !code.is_cold(from.pc) && to.context != InlineContext::OUTSIDE {
+        let is_handler = self.entry.is_some();
+        if is_handler && code.is_cold(to.pc) && !code.is_cold(from.pc) && to.context != InlineContext::OUTSIDE {
             self.cold.insert(to);
         } else {
             self.begin_block(to);
