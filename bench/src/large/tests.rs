@@ -62,7 +62,7 @@ fn a_large_image_is_translated_as_a_whole_and_does_what_native_code_does() {
     compare(&folder, &image, bounded(160, 4000));
 }
 
-/// The same code with unrolled loops has half a megabyte.
+/// With unrolled loops, this code has half a megabyte.
 #[test]
 fn a_larger_image_is_translated_as_a_whole() {
     if !bounded(false, true) {

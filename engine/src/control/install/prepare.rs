@@ -81,13 +81,12 @@ impl Prepared {
         let event_ring = EventRing::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
-        if let Ok(translation) = &translation {
-            let bytes = translation.size().bytes as u64;
-            charges.push(loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)?);
-        }
-        let interpreted = translation.as_ref().err().map(|why| format!("its handlers are interpreted: {why}"));
-        let partly = translation.as_ref().ok().and_then(|translation| partly_interpreted(translation, &image.image));
-        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).chain(partly).collect();
+        charges.extend(charge_translation(loader, uid, translation.as_ref().ok())?);
+        let interpreted = match &translation {
+            Ok(translation) => partly_interpreted(translation, &image.image),
+            Err(why) => Some(format!("its handlers are interpreted: {why}")),
+        };
+        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).collect();
         let program = Program {
             translation,
             options,
@@ -326,6 +325,18 @@ fn host_memory(
     // The user pays until nobody has the region, which may be long after the context is gone.
     let charge = loader.ledger.charge(uid, BillKind::HostMemory, bytes)?;
     Ok(Some(Arc::new(Region::create_with(install.host_mem, Box::new(charge))?)))
+}
+
+fn charge_translation(
+    loader: &Loader,
+    uid: u32,
+    translation: Option<&Arc<Translation>>,
+) -> Result<Option<Arc<Charge>>, InstallError> {
+    let charge = |translation: &Arc<Translation>| {
+        let bytes = translation.size().bytes as u64;
+        loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)
+    };
+    Ok(translation.map(charge).transpose()?)
 }
 
 /// Charges an image with its memory, its file's symbols and its decoded code: about as many bytes as the file for each.
