@@ -81,13 +81,26 @@ impl Dataflow {
     pub(crate) fn devices_outside(&self, cfg: &Cfg) -> Regs {
         // Neither ra nor t0 to t6: by the calling convention nobody reads them on the other side of a call or return.
         const PASSED: Regs = Regs(!0xf000_00e2);
-        let leaves = |id: &BlockId| {
-            let outside = |target: &Target| target.block.is_none_or(|to| cfg.blocks[to].cold);
-            matches!(cfg.blocks[*id].end, End::Jump { .. }) || cfg.targets(*id).any(outside)
+        // s0 to s11. Functions seldom return the address of a device, and most leave something in a0.
+        const SAVED: Regs = Regs(0x0ffc_0300);
+        let read_outside = |id: BlockId| {
+            let read = |target: &Target| match target.block {
+                Some(to) if cfg.blocks[to].cold => self.live(to, 0),
+                Some(_) => Regs(0),
+                None => PASSED,
+            };
+            let computed = match cfg.blocks[id].end {
+                // A return.
+                End::Jump { likely: Some(_), .. } => SAVED,
+                End::Jump { .. } => PASSED,
+                _ => Regs(0),
+            };
+            cfg.targets(id).map(read).fold(computed, Regs::or)
         };
-        let devices = cfg.hot_blocks().filter(leaves).map(|id| {
+        let devices = cfg.hot_blocks().map(|id| (id, read_outside(id))).filter(|(_, read)| *read != Regs(0));
+        let devices = devices.map(|(id, read)| {
             let state = self.before(id, cfg.blocks[id].body.len());
-            state.devices().and(PASSED)
+            state.devices().and(read).and(PASSED)
         });
         devices.fold(Regs(0), Regs::or)
     }

@@ -11,7 +11,7 @@ use super::counters::count_end;
 use super::emitter::{Cursor, Emitter};
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::{BlockId, End, TableId, Target};
+use crate::jit::cfg::{Block, BlockId, End, TableId, Target};
 use crate::jit::passes::Choice;
 use crate::jit::regs::{Regs, writes};
 
@@ -28,13 +28,13 @@ pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {
             if let Some(send) = emitter.outcome.last_send.take() {
                 return return_sending(emitter, send);
             }
-            publish(emitter);
+            publish(emitter, block);
             count_end(emitter);
             goto(emitter, target);
         }
         (End::Branch { taken, not }, Some((_, decoded))) => {
             let condition = condition(emitter, &decoded.inst);
-            publish(emitter);
+            publish(emitter, block);
             if let Some(choice) = emitter.input.plan.choices[id] {
                 return choose(emitter, condition, choice);
             }
@@ -51,9 +51,22 @@ pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {
 }
 
 /// Makes the values that the block leaves in registers available in other blocks.
-fn publish(emitter: &mut Emitter<'_>) {
+fn publish(emitter: &mut Emitter<'_>, block: &Block) {
     let live = emitter.live();
+    let mut rest = live;
+    for (_, decoded) in block.body.iter().rev() {
+        let rd = writes(&decoded.inst);
+        if rest.has(rd) && is_cheap(decoded.inst.op) && emitter.known().constant(rd).is_none() {
+            emitter.registers.compute(&mut emitter.builder, rd);
+        }
+        rest = rest.without(rd);
+    }
     emitter.publish(live);
+}
+
+/// Whether Cranelift would recompute the result rather than keep it.
+const fn is_cheap(op: Op) -> bool {
+    matches!(op, Op::Addi | Op::Andi | Op::Ori | Op::Xori | Op::Add | Op::Sub | Op::And | Op::Or | Op::Xor)
 }
 
 /// Nothing can be executed at `pc`.
@@ -141,7 +154,8 @@ fn choose(emitter: &mut Emitter<'_>, condition: Value, choice: Choice) {
     let value = emitter.builder.ins().select(condition, taken, not);
     emitter.set(rd, value);
     emitter.ways.shared_after[choice.skipped] = emitter.ways.shared;
-    publish(emitter);
+    let live = emitter.live();
+    emitter.publish(live);
     goto(emitter, &choice.then);
 }
 

@@ -153,4 +153,15 @@ impl Registers {
     pub(super) fn define(&self, builder: &mut FunctionBuilder<'_>, reg: Reg, value: Value) {
         builder.def_var(self.variables[reg.index()], value);
     }
+
+    /// Computes a register's value here and not in the blocks that use it. Cranelift recomputes sums with constants in each
+    /// of these (`opts/remat.isle`), so that the operands live as long, and loops repeat the sums: reduce/1024 takes a
+    /// twelfth longer then. It does not look through instructions with two results.
+    pub(super) fn compute(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg) {
+        let value = self.get_wide(builder, reg);
+        let twice = builder.ins().iconcat(value, value);
+        let (same, _) = builder.ins().isplit(twice);
+        self.define(builder, reg, same);
+        self.cached[reg.index()].dirty = false;
+    }
 }
