@@ -376,6 +376,22 @@ fn a_command_is_there_for_who_loads_it_by_a_pointer_from_memory() {
     assert!(exit == Exit::Returned && issued.len() == 2 && issued[0] == issued[1], "{issued:?}");
 }
 
+/// Page checks find no device behind a pointer from memory. The interpreter does, where an instruction is left to it.
+#[test]
+fn a_command_is_there_for_the_interpreter_behind_an_instruction_that_is_not_translated() {
+    const ROUNDING: i32 = 0x00a;
+    let executor = Executor::new().expect("a timer");
+    let begin = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).li(A2, 0x3333).imm(Op::Lw, EITHER, S0, 0);
+    let program = send(begin, A2).imm(Op::Csrrw, Reg::ZERO, Reg::ZERO, ROUNDING).imm(Op::Lw, A4, EITHER, 0);
+    let code = program.store(Op::Sw, A4, S0, 36).ret().code();
+    for way in [Way::interpreter(Checks::Page)].into_iter().chain(Way::translated(Checks::Page)) {
+        let mut guest = Guest::new(OWN, &code, 0);
+        guest.set_word(OWN.data, DRIVER_BASE + COMMAND_WORDS + 8);
+        let exit = way.run(&executor, &mut guest, OWN, (&code, &[]), 1000, &mut Recorder::default());
+        assert_eq!((exit, guest.word(OWN.data + 36)), (Exit::Returned, 0x3333), "{}", way.name());
+    }
+}
+
 /// So does it where a function returns elsewhere than it was called from.
 #[test]
 fn a_command_is_there_behind_a_return_to_elsewhere() {

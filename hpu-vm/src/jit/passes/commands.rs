@@ -25,9 +25,11 @@ pub(crate) struct CommandPlan {
 
 impl CommandPlan {
     /// Looks at all blocks. Nothing is hidden where commands are `watched`: any address may be a device's, or the state
-    /// must be up to date. With exact checks the interpreter may find a device where an access was refused.
+    /// must be up to date. The interpreter accesses a device also where translated code ends the task: with exact checks,
+    /// and where instructions are left to it.
     pub(super) fn new(cfg: &Cfg, facts: &Dataflow, watched: bool, is_exact: bool) -> Self {
         let mut hidden = vec![false; cfg.blocks.len()];
+        let is_exact = is_exact || is_left_to_interpreter(cfg, facts);
         if !watched {
             cfg.hot_blocks().for_each(|id| hidden[id] = hides(cfg, facts, id, is_exact));
         }
@@ -79,8 +81,23 @@ const fn computes(inst: &Inst) -> bool {
 
 /// Whether an instruction may read a command register that it does not certainly access.
 fn may_read(inst: &Inst, state: &RegState, is_exact: bool) -> bool {
-    let is_device = state.address(inst).is_some_and(is_device);
-    is_device || may_be_device(inst, state, is_exact) || inst.op == Op::Ecall
+    accesses_device(inst, state, is_exact) || inst.op == Op::Ecall
+}
+
+/// Whether the interpreter may execute hot code: from an instruction on that is not translated, or after a wait.
+fn is_left_to_interpreter(cfg: &Cfg, facts: &Dataflow) -> bool {
+    let is_left = |inst: &Inst, state: &RegState| match inst.op.format() {
+        Format::Csr | Format::CsrImmediate | Format::Vector => true,
+        Format::Store => register(inst, state).is_none() && accesses_device(inst, state, false),
+        _ => false,
+    };
+    cfg.hot_blocks().any(|id| facts.walk(cfg, id).any(|(_, inst, state)| is_left(inst, state)))
+}
+
+/// Whether an access is, or may be, to a device.
+fn accesses_device(inst: &Inst, state: &RegState, is_exact: bool) -> bool {
+    let known = size(inst).and_then(|_| state.address(inst));
+    known.is_some_and(is_device) || may_be_device(inst, state, is_exact)
 }
 
 /// Whether a block itself does not need its commands' words in memory. It stores all fields of each command. From the
