@@ -113,6 +113,17 @@ choices! {
         Any = "any",
     }
 
+    /// Where the handlers run.
+    Tier {
+        /// In the kernel's XDP hook if that is possible, otherwise in user space. [`ContextInfo::tier`] has the reason.
+        Auto = "auto",
+        /// In user space.
+        #[default]
+        User = "user",
+        /// In the kernel's XDP hook. If that is not possible, the context is refused with the reason.
+        Kernel = "kernel",
+    }
+
     /// Machine that the handlers were written for. This decides how they see a packet.
     Abi {
         /// spind's own: the frame as it is on the wire.
@@ -390,6 +401,9 @@ pub struct Install {
     /// Clusters on which tasks may run.
     #[serde(skip_serializing_if = "is_default")]
     pub placement: Placement,
+    /// Where the handlers run.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tier: Tier,
     /// Share of the user's time and packet buffer, relative to the weights of the user's other contexts. `None`: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -592,6 +606,16 @@ pub struct Areas {
     pub handler_mem: Area,
 }
 
+/// Where a context's handlers run, if [`Tier::Auto`] or [`Tier::Kernel`] was requested.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TierInfo {
+    /// Whether they run in the kernel's XDP hook.
+    pub kernel: bool,
+    /// Why they run in user space. Empty if they do not.
+    pub reason: String,
+}
+
 /// One context, as shown by `list` and `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextInfo {
@@ -630,6 +654,9 @@ pub struct ContextInfo {
     /// Why its handlers are interpreted. `None`: they are translated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpreted: Option<String>,
+    /// Where its handlers run. `None`: user space was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierInfo>,
     /// Non-zero counters by name.
     pub counters: Counters,
     /// In [`Reply::Stats`], if it ran: its latencies, by the names of [`Stats::latencies`], without [`LatencyInfo::ranges`]. Percentiles

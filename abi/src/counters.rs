@@ -77,6 +77,8 @@ counters! {
     DropVerdictBytes "drop_verdict_bytes" "bytes in drop_verdict"
     PassForbidden "pass_forbidden" "of drop_verdict: frames that a handler left to the kernel after it had changed their addresses, ports or tags, or that have no ports and are no ICMP: its user may not do that"
     BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
+    HookRuns "hook_runs" "of payload_runs: run in the kernel's XDP hook"
+    DropHook "drop_hook" "frames dropped: their handler in the XDP hook had written memory when it came to something that only user space does"
 }
 
 /// Counters that the engine alone has: what they count belongs to no context.

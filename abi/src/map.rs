@@ -7,6 +7,7 @@
 mod check;
 
 pub use check::MachineError;
+use serde::{Deserialize, Serialize};
 
 /// Alignment of windows: a host page, in bytes.
 pub const PAGE: u32 = 4096;
@@ -71,7 +72,7 @@ pub const fn public_dma(address: u32) -> Option<(u32, u32)> {
 }
 
 /// Sizes and addresses that differ between machines. A machine with configured sizes has to be [checked](Machine::check).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Number of clusters, 1 to [`Machine::MAX_CLUSTERS`].
     pub clusters: u32,

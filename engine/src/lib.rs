@@ -22,6 +22,7 @@ pub mod context;
 pub mod control;
 pub mod cores;
 pub mod egress;
+pub mod hook;
 pub mod ingress;
 pub mod install;
 pub mod message;

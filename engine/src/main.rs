@@ -19,7 +19,7 @@ use spin_engine::control::config::{Config, ConfigErrors, CoreList, File, Preset,
 use spin_engine::control::daemon::{Daemon, DaemonError, USAGE};
 use spin_engine::control::log::LOG;
 use spin_engine::control::reload::HangUps;
-use spin_engine::control::{descriptor_process, loader_process, privileges};
+use spin_engine::control::{descriptor_process, hook_process, loader_process, privileges};
 use spin_engine::settings::{Idle, Mode};
 use spin_shm::Forker;
 use tracing::warn;
@@ -139,6 +139,7 @@ fn main() -> ExitCode {
         Some(first) if first == descriptor_process::ARGUMENT => {
             return auxiliary_process("descriptor process", descriptor_process);
         }
+        Some(first) if first == hook_process::ARGUMENT => return auxiliary_process("hook process", hook_process),
         _ => {}
     }
     let args = match Args::try_parse() {
@@ -206,6 +207,14 @@ fn loader_process(spind: &UnixStream) -> Result<(), Box<dyn Error>> {
     privileges::keep_those_of_loader()?;
     privileges::confine_loader()?;
     Ok(loader_process::serve::serve(spind)?)
+}
+
+fn hook_process(spind: &UnixStream) -> Result<(), Box<dyn Error>> {
+    privileges::keep_those_of_hook_process()?;
+    privileges::confine_hook_process()?;
+    // A panic of the translator is the answer to a request, and no user may fill the log with lines.
+    std::panic::set_hook(Box::new(|_| {}));
+    Ok(hook_process::serve::serve(spind)?)
 }
 
 fn descriptor_process(spind: &UnixStream) -> Result<(), Box<dyn Error>> {

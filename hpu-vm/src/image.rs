@@ -194,7 +194,8 @@ impl Image {
     /// would contain calls into the middle of functions, which would divide these.
     #[must_use]
     pub fn addresses_taken(&self) -> BTreeSet<u32> {
-        let mut taken = crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes));
+        let mut taken =
+            crate::analysis::cfg::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes));
         taken.retain(|&address| self.symbols.may_be_code(address));
         taken
     }

@@ -15,6 +15,8 @@
 //! * [`hart`]: registers and counters of one HPU.
 //! * [`interp`]: semantics of each instruction.
 //! * [`memory`]: guest memory at guest addresses; `trap`: its faults, and the watchdog.
+//! * [`analysis`]: control flow and facts about code.
+//! * [`bpf`]: handlers as programs of the kernel.
 //! * [`jit`]: handlers as machine code; [`weak_cache`]: values shared by equal keys.
 //! * [`image`]: ELF files, checked and laid out, with their symbols and source lines.
 //!
@@ -38,6 +40,8 @@
 
 mod address;
 mod alu;
+mod analysis;
+pub mod bpf;
 pub mod code;
 mod command_registers;
 pub mod compressed;

@@ -3,6 +3,7 @@
 //! * [`queue`]: the trait [`Queue`], the receive and control side of a NIC. Its transmit side is [`TxQueue`].
 //! * [`steering`]: the trait [`FlowSteering`], which selects the frames that a NIC hands over.
 //! * [`afxdp`]: AF_XDP sockets on all queues of an interface, and the XDP program that feeds them.
+//! * [`hook`]: programs of raw instructions for the XDP hook, and their maps.
 //! * [`memory`]: a pair of connected queues in memory.
 //! * [`pcap`]: receives the packets of a capture file, writes sent packets to another.
 //! * [`synthetic`]: receives the same frames again and again, for benchmarks.
@@ -13,14 +14,15 @@
 //!
 //! Frames are in [`spin_frame`], which needs no system calls.
 //!
-//! `unsafe` is in `map` (mappings), `synthetic` (frames in a mapping) and `afxdp` and `traffic`
-//! (rings, ioctls, bpf calls).
+//! `unsafe` is in `map` (mappings), `synthetic` (frames in a mapping), `hook::sys` (bpf calls), and `afxdp` and
+//! `traffic` (rings, ioctls, bpf calls).
 
 pub mod affinity;
 pub mod afxdp;
 mod bpf;
 mod counts;
 pub mod error;
+pub mod hook;
 mod map;
 pub mod memory;
 pub mod pcap;

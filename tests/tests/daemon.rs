@@ -491,6 +491,23 @@ fn install_says_which_rules_never_hold_and_why_handlers_are_interpreted() {
 }
 
 #[test]
+fn a_tier_that_is_off_is_refused_or_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image_file(&folder, "udp_pingpong");
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let install = |tier: &str| spind.ctl(&["install", &image, "--rule", "udp", "--name", tier, "--tier", tier]);
+    let reason = "the kernel tier is off (`kernel_tier = true` in spind's configuration turns it on)\n";
+    let refused = install("kernel");
+    assert!(!refused.status.success());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.ends_with(&format!("tier kernel: {reason}")), "{said}");
+    assert!(install("user").status.success() && install("auto").status.success());
+    let list = spind.ctl_ok(&["list"]);
+    assert_eq!(list.matches("  tier: ").count(), 1, "{list}");
+    assert!(list.ends_with(&format!("  tier: user; {reason}")), "{list}");
+}
+
+#[test]
 fn handlers_are_named_on_the_command_line_and_in_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let image = image_file(&folder, "udp_pingpong");

@@ -1,10 +1,11 @@
 //! State shared by contexts: images, once per user, and translations, once for all. Any thread may load.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
+use hpu_vm::memory::Region;
 use hpu_vm::weak_cache::WeakCache;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
@@ -12,6 +13,7 @@ use spin_abi::map::Machine;
 use crate::context::FileId;
 use crate::context::image_error::ImageError;
 use crate::context::perf_map::PerfMap;
+use crate::hook::{Programs, Refusal};
 use crate::install::ledger::Ledger;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
@@ -29,7 +31,13 @@ pub struct Loader {
     pub compat: Compat,
     /// Images by user and file. Each one lives as long as a context uses it.
     images: WeakCache<(u32, FileId), LoadedImage>,
+    /// As `images`, in memory that programs in the XDP hook access.
+    hook_images: WeakCache<(u32, FileId), LoadedImage>,
+    /// Loads programs into the XDP hook, when the NIC is open and has one.
+    programs: OnceLock<Arc<dyn Programs>>,
     translations: Translations,
+    /// Whether handlers may run in the kernel's XDP hook.
+    pub kernel_tier: bool,
     /// The memory that each user takes.
     pub ledger: Arc<Ledger>,
     /// Names of translated code for `perf`, if they are wanted.
@@ -40,14 +48,20 @@ impl Loader {
     /// A loader that has loaded nothing.
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
-        let (compat, images, translations, ledger, perf_map) = Default::default();
-        Self { machine, engine, compat, images, translations, ledger, perf_map }
+        let (compat, images, hook_images, programs, translations, kernel_tier, ledger, perf_map) = Default::default();
+        Self { machine, engine, compat, images, hook_images, programs, translations, kernel_tier, ledger, perf_map }
     }
 
     /// Sets the default message rules.
     #[must_use]
     pub fn with_compat(self, compat: Compat) -> Self {
         Self { compat, ..self }
+    }
+
+    /// Sets whether handlers may run in the kernel's XDP hook.
+    #[must_use]
+    pub fn with_kernel_tier(self, kernel_tier: bool) -> Self {
+        Self { kernel_tier, ..self }
     }
 
     /// Limits the memory that users take.
@@ -71,6 +85,37 @@ impl Loader {
         self.images.get((uid, FileId::of(file)), || {
             let memory = ImageMemory::new(&image)?;
             let entries = Entries::of(&image, &memory, &self.machine)?;
+            Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
+        })
+    }
+
+    /// Has programs loaded into the XDP hook from now on.
+    pub fn set_programs(&self, programs: Arc<dyn Programs>) {
+        // There is one NIC.
+        let _ = self.programs.set(programs);
+    }
+
+    /// What loads programs into the XDP hook, if there is one.
+    #[must_use]
+    pub fn programs(&self) -> Option<&Arc<dyn Programs>> {
+        self.programs.get()
+    }
+
+    /// As [`Loader::load`], with memory that `make` makes and programs in the XDP hook access.
+    ///
+    /// # Errors
+    /// As [`Loader::load`], and those of `make`.
+    pub fn load_in_hook(
+        &self,
+        file: &[u8],
+        uid: u32,
+        make: impl FnOnce(usize) -> Result<Arc<Region>, Refusal>,
+    ) -> Result<Arc<LoadedImage>, Refusal> {
+        let refused = |error: &dyn std::fmt::Display| Refusal(error.to_string());
+        let image = Image::load(file, &self.machine).map_err(|error| refused(&error))?;
+        self.hook_images.get((uid, FileId::of(file)), || {
+            let memory = ImageMemory::new_in(&image, make)?;
+            let entries = Entries::of(&image, &memory, &self.machine).map_err(|error| refused(&error))?;
             Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
         })
     }

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use hpu_vm::Line;
 use hpu_vm::jit::{self, Options, Translation};
-use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Lifetime, Placement, RunInfo, SourceLine};
+use spin_abi::control::{
+    Abi, ContextInfo, Engine, FaultInfo, Full, Lifetime, Placement, RunInfo, SourceLine, TierInfo,
+};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
@@ -35,6 +37,7 @@ use spin_pspin::mpq::Stage;
 
 use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
+use crate::hook::Hook;
 use crate::install::ledger::Charge;
 use crate::install::ports::PortLease;
 use crate::sched::stall_credit::StallCredit;
@@ -163,6 +166,8 @@ pub struct Program {
     pub l1_bytes: usize,
     /// Limits on the run time of a handler.
     pub limits: jit::Limits,
+    /// The payload handler's program in the XDP hook, if it runs there.
+    pub hook: Option<Arc<Hook>>,
     /// Its memory, and that of the context, on the user's bill.
     pub charges: Arc<[Arc<Charge>]>,
 }
@@ -204,6 +209,8 @@ pub struct ContextLabel {
     pub name: String,
     /// When it is removed.
     pub lifetime: Lifetime,
+    /// Where its handlers run. `None`: user space was requested.
+    pub tier: Option<TierInfo>,
 }
 
 /// An installed context.
@@ -211,7 +218,7 @@ pub struct ContextLabel {
 pub struct Context {
     /// The id that users see. Ids are never reused.
     pub id: u32,
-    /// What users gave it at install.
+    /// What was decided at install, for users.
     pub label: ContextLabel,
     /// The user that it belongs to, and the weights of their shares. The user's is equal for all contexts of the user.
     pub weights: ContextWeight,
@@ -301,6 +308,7 @@ impl Context {
             lifetime: self.label.lifetime,
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
+            tier: self.label.tier.clone(),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
             // The control thread adds those of all threads.
             latencies: Vec::new(),

@@ -49,9 +49,9 @@ fn check_contexts(config: &Config) -> Result<(), ConfigErrors> {
 
 /// The contexts of a file, with those of its settings that they are checked against, if these are valid.
 fn contexts_alone(file: &File) -> File {
-    let File { preset, machine, engine, compat, limits, context, .. } = file.clone();
-    let settings =
-        File { nic: Some("loopback".to_owned()), preset, machine, engine, compat, limits, ..File::default() };
+    let File { preset, machine, engine, compat, kernel_tier, limits, context, .. } = file.clone();
+    let nic = Some("loopback".to_owned());
+    let settings = File { nic, preset, machine, engine, compat, kernel_tier, limits, ..File::default() };
     let settings = if Config::try_from(settings.clone()).is_ok() {
         settings
     } else {

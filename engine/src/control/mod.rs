@@ -5,6 +5,7 @@
 //! * [`capabilities`]: information for applications before they choose handlers.
 //! * [`descriptor_process`]: the process that receives descriptors of users.
 //! * `descriptors`: open files that contexts and ports may take.
+//! * [`hook_process`]: the process that loads handlers as programs of the kernel's XDP hook.
 //! * `host`: what the host's kernel knows, and holds for contexts.
 //! * `install`: checks and prepares contexts.
 //! * [`server`], [`socket_file`]: the control socket.
@@ -28,6 +29,7 @@ pub mod daemon;
 pub mod descriptor_process;
 pub mod descriptors;
 pub mod endpoint;
+pub mod hook_process;
 pub mod host;
 mod install;
 pub mod loader_process;

@@ -22,11 +22,11 @@ pub struct Description {
     pub image: FileId,
 }
 
-/// A loader with the machine, engine and limits of a configuration.
+/// A loader with the machine, engine, tiers and limits of a configuration.
 #[must_use]
 pub fn loader(config: &Config) -> Loader {
     let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
-    loader.with_ledger(ledger(&config.limits).into())
+    loader.with_kernel_tier(config.kernel_tier).with_ledger(ledger(&config.limits).into())
 }
 
 /// The limits of users' memory.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
+use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo, TierInfo};
 use spin_abi::counter_values::Counters;
 
 use crate::control::server::{Answer, Responder};
@@ -74,6 +74,12 @@ impl StatsCache {
         let (contexts, counted): (Vec<_>, Vec<_>) =
             snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
         let mut contexts = merge(contexts);
+        for info in &mut contexts {
+            group.hooks.of(info.context).into_iter().for_each(|counted| info.counters.add(&counted));
+            if let Some(why) = group.hooks.left(info.context) {
+                info.tier = Some(TierInfo { kernel: false, reason: why.to_owned() });
+            }
+        }
         if all {
             read_latencies(group, &mut contexts);
         }
@@ -162,9 +168,11 @@ fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u3
     if let Some(part) = group.receiver().and_then(|receiver| receiver.ask(read)) {
         add(part);
     }
+    let mut engine: Counters = statistics.counts.named().collect();
+    engine.add(&group.hooks.sum());
     Stats {
         nic: nic.to_owned(),
-        engine: statistics.counts.named().collect(),
+        engine,
         threads,
         nic_counters,
         latencies: statistics.latencies.infos().into(),
@@ -174,7 +182,7 @@ fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u3
 
 #[cfg(test)]
 mod tests {
-    use spin_abi::control::{ContextInfo, RunInfo};
+    use spin_abi::control::{ContextInfo, RunInfo, TierInfo};
     use spin_abi::counter_values::Counters;
 
     use super::{Distributions, User, seen_by};
@@ -192,6 +200,7 @@ mod tests {
             host_mem: 4096,
             run: RunInfo { weight: 5, watchdog_us: 9, ..RunInfo::default() },
             interpreted: Some("code".into()),
+            tier: Some(TierInfo { kernel: false, reason: "off".into() }),
             counters: Counters::from_iter([("payload_runs", 2), ("drop_share", 1)]),
             latencies: Distributions::default().infos(),
             ..ContextInfo::default()

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spin_abi::rules::RuleSet;
+use spin_matcher::Eom;
 use spin_nic::FlowSteering;
 
 use super::error::ThreadError;
+use super::hooks::Hooks;
 use super::slot_allocator::SlotAllocator;
 use super::thread::{PendingReply, PollThread};
 use super::transaction::{ChangeResult, Transaction};
@@ -47,6 +49,8 @@ pub struct WorkerGroup {
     steering: Arc<dyn FlowSteering>,
     limits: Limits,
     slots: RefCell<SlotAllocator>,
+    /// Programs in the XDP hook.
+    pub hooks: Hooks,
 }
 
 impl WorkerGroup {
@@ -59,7 +63,7 @@ impl WorkerGroup {
         steering: Arc<dyn FlowSteering>,
         limits: Limits,
     ) -> Self {
-        Self { workers, receiving, steering, limits, slots: RefCell::default() }
+        Self { workers, receiving, steering, limits, slots: RefCell::default(), hooks: Hooks::default() }
     }
 
     /// Sets the limits for contexts that are installed from now on.
@@ -103,9 +107,14 @@ impl WorkerGroup {
     /// Carries out changes. The NIC is programmed once for all of them.
     pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
+        let hooks: Vec<_> = installs.iter().map(|prepared| prepared.program.hook.clone()).collect();
         let installed = self.attach(installs);
+        self.hooks.activate(installed.iter().zip(hooks).filter_map(|(id, hook)| Some((*id.as_ref().ok()?, hook?))));
         let (mut before, mut new_rules) = (Vec::new(), Vec::new());
         let widen = |(id, user, rules): (u32, User, MatchSpec)| {
+            if rules.eom != Eom::Always {
+                self.hooks.leave(id, "its messages have several packets since its rules were changed");
+            }
             before.push((id, self.widen_rules(id, user, rules.clone())?));
             new_rules.push((id, rules));
             Ok(())
@@ -281,6 +290,7 @@ impl WorkerGroup {
             // A thread that refused a context does not have it.
             yielding.iter().for_each(|&id| drop(engine.rollback_replace(id)));
         });
+        self.hooks.retire(&attached);
         self.set_distribution(gone.to_vec());
         self.undo_attach(attached);
     }
@@ -306,12 +316,14 @@ impl WorkerGroup {
     /// Detaches removed contexts, and starts draining replaced ones.
     fn commit(&self, new: Vec<u32>, gone: Vec<u32>) {
         let (new, gone): (Arc<[u32]>, Arc<[u32]>) = (new.into(), gone.into());
+        let retired = gone.clone();
         let replies = self.all(move |engine| {
             // The contexts exist: only the group removes contexts.
             new.iter().for_each(|&id| drop(engine.retire_replaced(id)));
             let contexts: Vec<_> = gone.iter().filter_map(|&id| engine.unlink(id, User(0)).ok().flatten()).collect();
             (contexts, engine.slots_taken())
         });
+        self.hooks.retire(&retired);
         // The memory of the contexts is freed on this thread.
         let taken: Vec<_> = replies.into_iter().map(|(_, taken)| taken).collect();
         self.slots.borrow_mut().update(&taken);

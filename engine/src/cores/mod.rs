@@ -8,6 +8,7 @@
 //! * `helpers`: work sharing between workers.
 //! * [`idle`]: when a thread without work goes to sleep.
 //! * `group`: all threads as a group. Contexts are changed on all of them.
+//! * `hooks`: programs in the XDP hook.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;
@@ -15,6 +16,7 @@ pub(crate) mod distributor;
 mod error;
 mod group;
 pub mod helpers;
+mod hooks;
 pub mod idle;
 mod links;
 pub(crate) mod local_share;

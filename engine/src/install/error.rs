@@ -179,12 +179,32 @@ pub enum InstallError {
     /// The policy does not allow the rules.
     #[error("{0}")]
     Policy(Box<dyn std::error::Error + Send + Sync>),
+    /// The handlers cannot run in the kernel's XDP hook.
+    #[error("tier kernel: {0}")]
+    Tier(TierRefusal),
     /// The engine's threads have ended.
     #[error("spind is stopping")]
     Stopped,
     /// The NIC refused the rules of contexts that were to be installed together.
     #[error(transparent)]
     Nic(Arc<NicError>),
+}
+
+/// The reason why handlers of a context do not run in the kernel's XDP hook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TierRefusal {
+    /// The daemon has no kernel tier.
+    #[error("the kernel tier is off (`kernel_tier = true` in spind's configuration turns it on)")]
+    Off,
+    /// The policy does not allow it to this user.
+    #[error("not allowed; an administrator allows it with kernel_tier = true in [policy.user.{0}]")]
+    Policy(u32),
+    /// spind has no NIC whose hook it can use, or has not opened it yet.
+    #[error("this spind has no interface with a hook (--iface NAME), or starts the context from its configuration")]
+    Unavailable,
+    /// The handler cannot run there.
+    #[error("{0}")]
+    Unable(String),
 }
 
 impl From<NicError> for InstallError {

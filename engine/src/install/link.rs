@@ -472,7 +472,7 @@ fn link(
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let mut context = Context {
         id: entry.entry().context,
-        label: ContextLabel { name: prepared.install.name, lifetime: prepared.install.lifetime },
+        label: ContextLabel { name: prepared.install.name, lifetime: prepared.install.lifetime, tier: prepared.tier },
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(
             entry,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spin_abi::control::{Area, Areas, Install, RunInfo};
+use spin_abi::control::{Area, Areas, Install, RunInfo, TierInfo};
 use spin_matcher::KeySpec;
 use spin_shm::Region;
 
@@ -35,6 +35,8 @@ pub struct Prepared {
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) event_ring: Arc<Region>,
     pub(crate) run: RunInfo,
+    /// Where its handlers run. `None`: user space was requested.
+    pub(crate) tier: Option<TierInfo>,
     /// What the user should know.
     pub(crate) warnings: Vec<String>,
 }
@@ -64,6 +66,7 @@ impl Prepared {
             host: self.host.clone(),
             event_ring: self.event_ring.clone(),
             run: self.run,
+            tier: self.tier.clone(),
             warnings: Vec::new(),
         }
     }

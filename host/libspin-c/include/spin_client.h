@@ -128,6 +128,7 @@ int spin_options_set_abi(spin_options *options, const char *abi);             /*
 int spin_options_set_checks(spin_options *options, const char *checks);       /* page, exact */
 int spin_options_set_isolation(spin_options *options, const char *isolation); /* context, message */
 int spin_options_set_placement(spin_options *options, const char *placement); /* home, any */
+int spin_options_set_tier(spin_options *options, const char *tier);           /* auto, user, kernel */
 int spin_options_set_full(spin_options *options, const char *full);           /* drop, wait, mark, kill */
 int spin_options_set_lifetime(spin_options *options, const char *lifetime);   /* connection, daemon, persistent */
 int spin_options_set_weight(spin_options *options, uint32_t weight);

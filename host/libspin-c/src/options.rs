@@ -99,6 +99,7 @@ text_setters! {
     spin_options_set_checks(checks) => |install| install.checks = choice("checks", checks)?;
     spin_options_set_isolation(isolation) => |install| install.isolation = choice("isolation", isolation)?;
     spin_options_set_placement(placement) => |install| install.placement = choice("placement", placement)?;
+    spin_options_set_tier(tier) => |install| install.tier = choice("tier", tier)?;
     spin_options_set_full(full) => |install| install.full = choice("full", full)?;
     spin_options_set_lifetime(lifetime) => |install| install.lifetime = choice("lifetime", lifetime)?;
 }
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn spin_options_set_handlers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libspin::{Abi, Checks, Early, Full, Isolation, Lifetime, Placement};
+    use libspin::{Abi, Checks, Early, Full, Isolation, Lifetime, Placement, Tier};
     use std::ptr::{null, null_mut};
 
     /// Options in which each field has a value of its own, none of them the default.
@@ -168,6 +169,7 @@ mod tests {
             checks: Checks::Exact,
             isolation: Isolation::Message,
             placement: Placement::Home,
+            tier: Tier::Kernel,
             weight: Some(9),
             full: Full::Kill,
             hpus: Some(10),
@@ -210,6 +212,7 @@ mod tests {
                 spin_options_set_checks(options, c"exact".as_ptr()),
                 spin_options_set_isolation(options, c"message".as_ptr()),
                 spin_options_set_placement(options, c"home".as_ptr()),
+                spin_options_set_tier(options, c"kernel".as_ptr()),
                 spin_options_set_weight(options, 9),
                 spin_options_set_full(options, c"kill".as_ptr()),
                 spin_options_set_hpus(options, 10),

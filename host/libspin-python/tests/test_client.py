@@ -64,6 +64,7 @@ class Contexts(SpindTest):
             checks="exact",
             isolation="message",
             placement="home",
+            tier="auto",
             weight=9,
             full="kill",
             hpus=2,
@@ -80,6 +81,11 @@ class Contexts(SpindTest):
         self.assertEqual((run.weight, run.full, run.hpus, run.verdicts), (9, "kill", 2, False))
         self.assertEqual((run.instruction_limit, run.watchdog_us), (1 << 40, 6000))
         self.assertEqual((run.message_timeout_us, run.doorbell_us), (7000, 8000))
+        assert info.tier is not None
+        self.assertFalse(info.tier.kernel)
+        self.assertRegex(info.tier.reason, "kernel tier is off")
+        with self.assertRaisesRegex(libspin.RefusedError, "kernel tier is off"):
+            spind.install(self.image, [RULE], tier="kernel")
         with self.assertRaisesRegex(libspin.RefusedError, "to be installed for pspin"):
             spind.install(self.image, [RULE], abi="pspin")
         with self.assertRaisesRegex(libspin.RefusedError, "no verdicts"):

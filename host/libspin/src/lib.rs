@@ -22,7 +22,9 @@ use std::path::Path;
 
 pub use spin_abi::command::Direction;
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
-pub use spin_abi::control::{Bill, Checks, Early, Engine, Full, Isolation, Lifetime, Placement, RunInfo};
+pub use spin_abi::control::{
+    Bill, Checks, Early, Engine, Full, Isolation, Lifetime, Placement, RunInfo, Tier, TierInfo,
+};
 pub use spin_abi::control::{
     ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, PRESSURE, Replayed, SourceLine, Stats, ThreadInfo,
     UserInfo, Users,

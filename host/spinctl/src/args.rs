@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Lifetime, Placement, parse_size};
+use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Lifetime, Placement, Tier, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -186,6 +186,10 @@ pub struct InstallArgs {
     /// in parallel.
     #[arg(long, value_name = "home|any", default_value_t)]
     pub placement: Placement,
+    /// Where the handlers run. 'kernel': in the XDP hook; if that is not possible, the install is refused with the reason.
+    /// 'auto': in the hook if possible, else in user space; 'list' shows the reason. 'user': in user space.
+    #[arg(long, value_name = "auto|user|kernel", default_value_t)]
+    pub tier: Tier,
     /// Weight of the context's share of its user's time and packet buffer, relative to the user's other contexts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,

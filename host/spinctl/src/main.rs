@@ -185,6 +185,7 @@ fn request(args: &InstallArgs) -> Install {
         checks: args.checks,
         isolation: args.isolation,
         placement: args.placement,
+        tier: args.tier,
         weight: Some(args.weight),
         full: args.full,
         hpus: Some(args.hpus),
@@ -197,7 +198,23 @@ fn request(args: &InstallArgs) -> Install {
 
 #[cfg(test)]
 mod tests {
-    use super::hides;
+    use super::{Args, Command, Install, Parser, hides, request};
+    use libspin::Tier;
+    use serde_json::to_value;
+
+    #[test]
+    fn a_default_tier_is_not_sent_since_an_older_spind_refuses_the_key() {
+        let sent = |words: &str| match Args::parse_from(words.split(' ')).command {
+            Command::Install(args) => request(&args),
+            other => panic!("{other:?}"),
+        };
+        let (usual, kernel) =
+            (sent("spinctl install a.elf --rule any"), sent("spinctl install a.elf --rule any --tier kernel"));
+        assert_eq!((usual.tier, kernel.tier), (Tier::User, Tier::Kernel));
+        let [usual, kernel] = [usual, kernel].map(|request| to_value(request).unwrap());
+        assert_eq!((usual.get("tier"), kernel["tier"].as_str()), (None, Some("kernel")));
+        assert_eq!(serde_json::from_value::<Install>(kernel).unwrap().tier, Tier::Kernel);
+    }
 
     #[test]
     fn a_rule_with_fewer_conditions_hides_one_with_more() {

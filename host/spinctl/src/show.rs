@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use libspin::{
-    Abi, Bill, Capabilities, ContextInfo, Counter, Counters, Guarantees, LatencyInfo, Replayed, RunInfo, Stats,
-    UserInfo, Users, nic_meaning,
+    Abi, Bill, Capabilities, ContextInfo, Counter, Counters, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, Tier,
+    TierInfo, UserInfo, Users, nic_meaning,
 };
 use serde::Serialize;
 
@@ -54,6 +54,9 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], form: Option<Jso
         writeln!(out, "{:46}{}; lifetime: {}", "", how(&context.run), context.lifetime)?;
         if let Some(why) = &context.interpreted {
             writeln!(out, "{:46}interpreted: {why}", "")?;
+        }
+        if let Some(tier) = &context.tier {
+            writeln!(out, "{:46}tier: {}", "", shown_tier(tier))?;
         }
     }
     Ok(())
@@ -199,6 +202,11 @@ fn how(run: &RunInfo) -> String {
 }
 
 /// Formats the handlers of an image as `h`, `p`, `c`.
+fn shown_tier(TierInfo { kernel, reason }: &TierInfo) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!("; {reason}") };
+    format!("{}{reason}", if *kernel { Tier::Kernel } else { Tier::User })
+}
+
 fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }
@@ -235,7 +243,7 @@ fn latencies(out: &mut impl Write, indent: &str, latencies: &[LatencyInfo]) -> i
 #[cfg(test)]
 mod tests {
     use super::{bytes, capabilities, contexts, stats};
-    use libspin::{ContextInfo, Counters, FaultInfo, LatencyInfo, RunInfo, SourceLine, Stats};
+    use libspin::{ContextInfo, Counters, FaultInfo, LatencyInfo, RunInfo, SourceLine, Stats, TierInfo};
 
     #[test]
     fn sizes_are_shown_in_whole_units() {
@@ -294,6 +302,19 @@ mod tests {
         assert_eq!(lines, [vec!["7", "-", "1000", "-", "-"], vec!["weight:", "3"]]);
         let told = stats_of(hidden, false);
         assert!(told.contains("context 7 (-) of user 1000: -\n  weight: 3\n  drop_share "), "{told}");
+    }
+
+    #[test]
+    fn the_tier_is_shown_with_the_reason() {
+        let list = |tier| {
+            let mut out = Vec::new();
+            contexts(&mut out, &[ContextInfo { tier, ..context(Counters::default(), vec![]) }], None).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let tier = |kernel, reason: &str| Some(TierInfo { kernel, reason: reason.to_owned() });
+        assert!(!list(None).contains("tier"));
+        assert!(list(tier(true, "")).ends_with(" tier: kernel\n"));
+        assert!(list(tier(false, "it is off")).ends_with(" tier: user; it is off\n"));
     }
 
     #[test]

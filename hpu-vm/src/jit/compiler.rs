@@ -8,8 +8,6 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{CompiledCode, Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
 
-use super::cfg::Cfg;
-use super::dataflow::{Begin, Dataflow};
 use super::emit::{self, Emitted, Input};
 use super::entry::EntryLayout;
 use super::error::TranslateError;
@@ -17,7 +15,9 @@ use super::options::Options;
 use super::passes::Plan;
 use super::pc_map::{self, PcMap};
 use super::prologue::Prologue;
-use super::regs::Regs;
+use crate::analysis::cfg::Cfg;
+use crate::analysis::dataflow::{Begin, Dataflow};
+use crate::analysis::regs::Regs;
 use crate::code::Code;
 use crate::inst::Reg;
 

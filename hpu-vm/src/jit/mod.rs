@@ -1,11 +1,8 @@
 //! The translator: compiles handlers to machine code through Cranelift, which then runs at the speed of C on the host.
 //!
 //! Translated code has the semantics of [`crate::interp`]. Where code is not translated, it exits to the interpreter. The
-//! modules in the order of the work:
+//! modules in the order of the work, behind [`crate::analysis`]:
 //! * [`options`]: options of a translation.
-//! * [`regs`]: registers and memory that instructions read and write.
-//! * [`cfg`]: control-flow graphs of handlers and of code that they share, with calls inlined; loops.
-//! * [`dataflow`]: facts about each instruction: constants, pointer classes, liveness, vector types.
 //! * [`passes`]: decisions, collected in a plan.
 //! * [`emit`]: Cranelift's intermediate representation, by the plan.
 //! * [`compiler`], [`translation`]: machine code of a region, and of an image.
@@ -20,11 +17,9 @@
 
 mod bounds;
 mod cache;
-mod cfg;
 mod code_memory;
 mod compiler;
 mod convention;
-mod dataflow;
 mod emit;
 mod entry;
 mod entry_points;
@@ -34,14 +29,12 @@ mod options;
 mod passes;
 mod pc_map;
 mod prologue;
-mod regs;
 mod run;
 mod side_exits;
 mod state;
 mod translation;
 
 pub use cache::Translations;
-pub(crate) use cfg::addresses_taken;
 pub use code_memory::CodeMemoryError;
 pub use error::TranslateError;
 pub use options::{Atomics, Options};

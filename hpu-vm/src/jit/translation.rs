@@ -1,23 +1,23 @@
 //! From an image to machine code.
 //!
 //! Each handler is translated with all that it calls, as far as that is not too much code. What it leaves out is
-//! translated as [shared regions](super::cfg), once for all handlers: execution continues there when a handler's code is
+//! translated as [shared regions](crate::analysis::cfg), once for all handlers: execution continues there when a handler's code is
 //! left. The interpreter executes what is in no region.
 
 use std::collections::BTreeSet;
 
 use spin_abi::map::PAGE;
 
-use super::cfg::{self, Cfg, Cost, Functions, Regions, Scope};
 use super::code_memory::CodeMemory;
 use super::compiler::{self, Compiler};
-use super::dataflow::Begin;
 use super::entry::{Entry, EntryLayout};
 use super::entry_points::{EntryPoints, Point};
 use super::error::TranslateError;
 use super::options::Options;
 use super::passes::reads_counters;
-use super::regs::Regs;
+use crate::analysis::cfg::{self, Cfg, Cost, Functions, Regions, Scope};
+use crate::analysis::dataflow::Begin;
+use crate::analysis::regs::Regs;
 use crate::code::{Code, CodeSegment};
 use crate::view::Checks;
 
@@ -217,7 +217,7 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
     let (mut exits, mut refused, mut device) = (BTreeSet::new(), Vec::new(), Regs(0));
     let mut has_counters = false;
     for &entry in &entries {
-        let mut graph = cfg::handler(Scope { code, functions: &functions, taken, cost }, entry);
+        let mut graph = cfg::handler(Scope { code, functions: &functions, taken, cost, parts_cold: true }, entry);
         let facts = compiler.analyse(&mut graph, &Begin::Task { global_pointer: code.global_pointer() });
         has_counters |= reads_counters(&graph);
         match compiler.add(code, &graph, &facts) {
@@ -234,7 +234,7 @@ fn translate(source: Source<'_>, options: Options, compiler: &mut Compiler<'_>) 
         }
     }
     let Regions { functions, regions } = Regions::new(code, functions, &exits, taken, cost);
-    let scope = Scope { code, functions: &functions, taken, cost };
+    let scope = Scope { code, functions: &functions, taken, cost, parts_cold: true };
     let mut graphs: Vec<Cfg> = regions.iter().map(|region| cfg::shared(scope, region)).collect();
     // What is executed between two readings of a counter counts, wherever it is.
     if has_counters || graphs.iter().any(reads_counters) {

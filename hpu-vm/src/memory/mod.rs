@@ -39,4 +39,7 @@ pub(crate) use words::Words;
 pub use crate::address::Access;
 
 #[cfg(test)]
+#[allow(unsafe_code, reason = "makes maps, and accesses memory as translated code does")]
+mod array_map_tests;
+#[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Shared memory: bytes in a memory file, so that several address spaces can map them.
+//! Shared memory: bytes in a memory file or an array map, so that several address spaces can map them.
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,8 +16,8 @@ use super::error::{SpaceError, failed};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
-/// Zeroed memory of complete pages, which [`Space`](super::Space)s map and [`Window`](super::Window)s access. Each page
-/// is allocated on its first write.
+/// Memory of complete pages, which [`Space`](super::Space)s map and [`Window`](super::Window)s access. A page of a new
+/// region is allocated on its first write.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -37,14 +37,29 @@ impl Region {
     /// # Errors
     /// [`SpaceError::Length`], [`SpaceError::Full`], [`SpaceError::System`].
     pub fn new(len: usize) -> Result<Arc<Self>, SpaceError> {
-        let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| (1..=1 << 32).contains(bytes));
-        let bytes = bytes.ok_or(SpaceError::Length(len))?;
+        let bytes = whole_pages(len)?;
         let mapping = Mappings::take(1)?;
         let file = rustix::fs::memfd_create("hpu-memory", MemfdFlags::CLOEXEC);
         let file = file.map_err(failed("create a memory file"))?;
         rustix::fs::ftruncate(&file, bytes as u64).map_err(failed("set a memory file's length"))?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file is this region's own
-        // and keeps its length, so no access within `bytes` is outside of it.
+        Self::map(file, bytes, mapping)
+    }
+
+    /// Makes a region of `len` bytes, rounded up to complete pages, that are the start of `file`, for instance of an
+    /// array map of BPF. They keep their content. The file must keep its length: an access to a page that is gone would
+    /// end the process.
+    ///
+    /// # Errors
+    /// As [`Region::new`]. [`SpaceError::System`] when the file cannot be mapped for reading and writing, for instance
+    /// because an array map is shorter.
+    pub fn adopt(file: OwnedFd, len: usize) -> Result<Arc<Self>, SpaceError> {
+        let bytes = whole_pages(len)?;
+        Self::map(file, bytes, Mappings::take(1)?)
+    }
+
+    fn map(file: OwnedFd, bytes: usize, mapping: Mappings) -> Result<Arc<Self>, SpaceError> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file keeps its length, so no
+        // access within `bytes` is outside of it.
         let start = unsafe {
             rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
         };
@@ -121,9 +136,15 @@ impl Region {
     }
 }
 
+/// The number of bytes of the pages that `len` bytes take.
+fn whole_pages(len: usize) -> Result<usize, SpaceError> {
+    let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| (1..=1 << 32).contains(bytes));
+    bytes.ok_or(SpaceError::Length(len))
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping of `new`, unmapped once; windows keep their region alive. An error is impossible
+        // SAFETY: this is the mapping of `map`, unmapped once; windows keep their region alive. An error is impossible
         // for a whole mapping, and nothing could be done about it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }

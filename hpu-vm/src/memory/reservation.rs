@@ -75,12 +75,17 @@ impl Reservation {
         // The mapping around it is split in two.
         self.mappings.add(2)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // An array map that is mapped without write access never gets it (bpf_map_mmap, kernel/bpf/syscall.c). Closed
+        // pages will need it.
+        let is_closed = protection.is_empty();
+        let initial = if is_closed { ProtFlags::READ | ProtFlags::WRITE } else { protection };
         // SAFETY: the addresses are of this reservation, and no Rust reference leads there. Accesses are by pointer,
         // and expect faults.
         let mapped = unsafe {
-            rustix::mm::mmap(self.at(base), len, protection, flags, pages.region.file(), u64::from(pages.offset))
+            rustix::mm::mmap(self.at(base), len, initial, flags, pages.region.file(), u64::from(pages.offset))
         };
-        let Err(errno) = mapped else { return Ok(()) };
+        let close = |_| if is_closed { self.protect(base, pages.len, MprotectFlags::empty()) } else { Ok(()) };
+        let Err(errno) = mapped.and_then(close) else { return Ok(()) };
         // SAFETY: as above. The former mapping may be gone already.
         let closed = unsafe {
             rustix::mm::mmap_anonymous(self.at(base), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED)

@@ -77,7 +77,15 @@ pub fn program(seed: u64, counts: bool) -> Program {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let checks = random.choose(&[Checks::Exact, Checks::Page]);
     let (hostile, vectors) = (!random.one_in(3), random.one_in(3));
-    generate::program(seed, Shape { checks, counters: counts, hostile, linux: false, vectors })
+    generate::program(seed, Shape { checks, counters: counts, hostile, linux: false, vectors, plain: false })
+}
+
+/// The program of `seed` with exact checks, without devices, counters, environment calls, recursion and vectors.
+pub fn plain_program(seed: u64) -> Program {
+    let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let hostile = !random.one_in(3);
+    let shape = Shape { checks: Checks::Exact, counters: false, hostile, linux: false, vectors: false, plain: true };
+    generate::program(seed, shape)
 }
 
 /// Compares the programs of all `seeds` on as many threads as there are processors; returns the threads' engines.
@@ -117,7 +125,7 @@ pub fn fuzz<E: Engine + Send>(make: impl Fn() -> E + Sync, seeds: Range<u64>) ->
 
 fn compare<E: Engine>(engine: &mut E, seed: u64, totals: &mut Totals) -> Result<(), String> {
     let counts = engine.counts(seed);
-    let program = program(seed, counts);
+    let program = if engine.is_plain() { plain_program(seed) } else { program(seed, counts) };
     let expected = Oracle.run(&program);
     if !counts && depends_on_count(&program, &expected) {
         totals.skipped += 1;

@@ -35,6 +35,11 @@ pub trait Engine {
         true
     }
 
+    /// Whether it runs programs without devices, counters, environment calls, recursion and vectors only.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// Runs `program` from its start on a copy of its memory, with a [`Recorder`] for a device and `mhartid`
     /// [`HART_ID`].
     fn run(&mut self, program: &Program) -> Outcome;

@@ -20,7 +20,8 @@ const LIMIT: &str = "60";
 /// # Errors
 /// A report of the difference.
 pub fn compare<E: Engine>(engine: &mut E, seed: u64) -> Result<bool, String> {
-    let shape = Shape { checks: Checks::Exact, counters: false, hostile: false, linux: true, vectors: false };
+    let shape =
+        Shape { checks: Checks::Exact, counters: false, hostile: false, linux: true, vectors: false, plain: false };
     let program = generate::program(seed, shape);
     let outcome = engine.run(&program);
     match outcome.exit {

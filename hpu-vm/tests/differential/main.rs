@@ -12,6 +12,7 @@ mod random;
 mod regions;
 
 mod assembler;
+mod bpf;
 mod compare;
 mod coverage;
 mod device;
@@ -162,4 +163,13 @@ fn translated_code() {
     let (surprised, refused) = (sum(|engine| engine.surprised), sum(|engine| engine.refused));
     println!("{surprised} took a device for memory, {refused} were too much to translate");
     assert!(surprised.max(refused) <= 1 + totals.programs / 100, "too many that are not compared as they are");
+}
+
+#[test]
+fn programs_of_the_kernel() {
+    let (engines, totals) = compared("programs of the kernel", bpf::Bpf::<bpf::InMachine>::default, seeds(1));
+    let mut all = bpf::Counts::default();
+    engines.iter().for_each(|engine| all.add(&engine.0));
+    println!("{all}");
+    assert!(all.compared >= totals.programs / 5, "{all}: too few are compared");
 }

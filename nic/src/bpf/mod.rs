@@ -17,9 +17,14 @@ fn log(level: PrintLevel, message: String) {
     tracing::debug!(?level, "libbpf: {}", message.trim_end());
 }
 
+/// Has libbpf log its messages.
+pub(crate) fn log_messages() {
+    set_print(Some((PrintLevel::Info, log)));
+}
+
 /// Opens a compiled object.
 pub(crate) fn open(name: &str, bytes: &[u8]) -> libbpf_rs::Result<OpenObject> {
-    set_print(Some((PrintLevel::Info, log)));
+    log_messages();
     ObjectBuilder::default().name(name)?.open_memory(bytes)
 }
 

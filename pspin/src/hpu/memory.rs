@@ -37,6 +37,11 @@ pub struct MappedBytes {
 }
 
 impl Mapping {
+    /// All bytes.
+    fn bytes(&self) -> MappedBytes {
+        MappedBytes { offset: self.offset as usize, len: self.len, writable: self.access == Access::Write }
+    }
+
     /// Bytes from `address` on.
     fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
         let skipped = address.checked_sub(self.base)?;
@@ -71,6 +76,14 @@ impl ImageMemory {
     /// # Errors
     /// See [`SpaceError`].
     pub fn new(image: &Image) -> Result<Self, SpaceError> {
+        Self::new_in(image, Region::new)
+    }
+
+    /// New memory for an image, in a region of a number of bytes that `make` makes, all zero.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn new_in<E>(image: &Image, make: impl FnOnce(usize) -> Result<Arc<Region>, E>) -> Result<Self, E> {
         let mut segments: Vec<_> = image.segments().collect();
         segments.sort_unstable_by_key(|(base, ..)| *base);
         let mut parts: Vec<Mapping> = Vec::new();
@@ -84,7 +97,7 @@ impl ImageMemory {
             let access = if writable { Access::Write } else { Access::Read };
             parts.push(Mapping { kind, base, len, access, offset });
         }
-        let memory = Self { region: Region::new(end as usize)?, parts: parts.into() };
+        let memory = Self { region: make(end as usize)?, parts: parts.into() };
         for ((.., bytes), part) in segments.iter().zip(&memory.parts) {
             // New regions are zero, and their pages take no memory until they are written.
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -111,6 +124,11 @@ impl ImageMemory {
             let rest = if ends_there && !is_own { handler.next_multiple_of(PAGE) - handler } else { 0 };
             Mapping { len: part.len + rest, ..part }
         })
+    }
+
+    /// Guest addresses and bytes of the parts, for a context whose handler memory begins at `handler`.
+    pub fn ranges_for(&self, handler: u32) -> impl Iterator<Item = (u32, MappedBytes)> + '_ {
+        self.parts_for(handler).map(|part| (part.base, part.bytes()))
     }
 
     /// Bytes from `address` on, for a context whose handler memory begins at `handler`.
@@ -170,11 +188,24 @@ impl ContextMemory {
     /// # Errors
     /// See [`SpaceError`].
     pub fn new(machine: &Machine, handler_base: u32, sizes: ContextSizes) -> Result<Self, SpaceError> {
+        Self::new_in(machine, handler_base, sizes, Region::new)
+    }
+
+    /// New memory in a region of a number of bytes that `make` makes, all zero.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn new_in<E>(
+        machine: &Machine,
+        handler_base: u32,
+        sizes: ContextSizes,
+        make: impl FnOnce(usize) -> Result<Arc<Region>, E>,
+    ) -> Result<Self, E> {
         let pages = |len: u32| u64::from(len).next_multiple_of(PAGE.into());
         let each = u64::from(sizes.hpus * WINDOWS * PAGE) + pages(sizes.scratchpad);
         let bytes = u64::from(machine.clusters) * each + pages(sizes.handler);
         // `Region::new` refuses a size beyond the address space.
-        let region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let region = make(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         Ok(Self { region, machine: *machine, handler_base, handler: (handler_base, sizes.handler), sizes })
     }
 
@@ -254,8 +285,28 @@ impl ContextMemory {
     /// Memory that the application may access.
     #[must_use]
     pub fn shared(&self) -> SharedMappings {
+        SharedMappings(self.shared_parts().collect())
+    }
+
+    /// Scratchpads and handler memory.
+    fn shared_parts(&self) -> impl Iterator<Item = Mapping> {
         let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
-        SharedMappings(parts.filter(|part| part.kind != RegionKind::Stack).collect())
+        parts.filter(|part| part.kind != RegionKind::Stack)
+    }
+
+    /// Guest addresses and bytes of scratchpads and handler memory, those that have bytes.
+    pub fn shared_ranges(&self) -> impl Iterator<Item = (u32, MappedBytes)> {
+        self.shared_parts().filter(|part| part.len > 0).map(|part| (part.base, part.bytes()))
+    }
+
+    /// Guest addresses and sizes of the scratchpads for the task registers.
+    #[must_use]
+    pub fn scratchpads(&self) -> [(u32, u32); Machine::MAX_CLUSTERS as usize] {
+        let mut all = [(0, 0); Machine::MAX_CLUSTERS as usize];
+        for (cluster, place) in (0..self.machine.clusters).zip(&mut all) {
+            *place = (self.machine.scratchpad_base(cluster), self.sizes.scratchpad);
+        }
+        all
     }
 
     /// Guest address of the byte at `offset` of the region, for tasks on `own`.

@@ -29,6 +29,8 @@ pub struct File {
     pub engine: Option<Engine>,
     /// Default message rules of contexts with FPsPIN's handlers: `none` or `fpspin`. Default `none`.
     pub compat: Option<Compat>,
+    /// Whether handlers of contexts with the tier `kernel` or `auto` may run in the kernel's XDP hook. Default: false.
+    pub kernel_tier: bool,
     /// Path of the control socket. Default [`DEFAULT_SOCKET`](spin_abi::control::DEFAULT_SOCKET).
     pub socket: Option<PathBuf>,
     /// Folder of persistent contexts. Default: `/var/lib/spin` if root serves an interface at the default control socket, and the account is

@@ -42,6 +42,8 @@ pub struct Config {
     pub engine: Engine,
     /// Default message rules of contexts with FPsPIN's handlers.
     pub compat: Compat,
+    /// Whether handlers may run in the kernel's XDP hook.
+    pub kernel_tier: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
     /// Folder of persistent contexts. `None`: the default.
@@ -111,6 +113,7 @@ impl TryFrom<File> for Config {
             machine,
             engine: file.engine.unwrap_or_default(),
             compat: file.compat.unwrap_or_default(),
+            kernel_tier: file.kernel_tier,
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             state: file.state,
             user: file.user,
@@ -141,7 +144,7 @@ mod tests {
     use super::{Config, ConfigError, ConfigErrors, File, Nic, XdpMode};
     use crate::control::endpoint::Endpoint;
     use crate::settings::{Idle, Limits, Mode};
-    use spin_abi::control::{Engine, Placement};
+    use spin_abi::control::{Engine, Placement, Tier};
     use spin_abi::map::Machine;
 
     /// The configuration, or the first error.
@@ -191,6 +194,7 @@ mod tests {
             iface = "eth0"
             preset = "fpspin"
             engine = "check"
+            kernel_tier = true
             socket = "/tmp/s"
             [limits]
             contexts = 3
@@ -199,6 +203,7 @@ mod tests {
             name = "echo"
             rules = ["icmp echo"]
             placement = "home"
+            tier = "auto"
             "#,
         )
         .unwrap();
@@ -208,6 +213,7 @@ mod tests {
         assert_eq!(config.limits.connections, 32, "defaults fill in");
         assert_eq!(config.contexts[0].install.rules, ["icmp echo"]);
         assert_eq!(config.contexts[0].install.placement, Placement::Home);
+        assert_eq!((config.contexts[0].install.tier, config.kernel_tier), (Tier::Auto, true));
         assert_eq!(config.engine, Engine::Check);
     }
 
@@ -217,7 +223,8 @@ mod tests {
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));
-        assert_eq!((config.engine, config.local_share, config.perf_map), (Engine::Jit, 75, false));
+        assert_eq!((config.engine, config.local_share), (Engine::Jit, 75));
+        assert_eq!((config.perf_map, config.kernel_tier), (false, false));
         assert_eq!(config.contexts.len(), 2);
     }
 

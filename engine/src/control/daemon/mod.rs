@@ -30,6 +30,7 @@ use crate::control::check::account;
 use crate::control::config::{Config, ConfigErrors, Nic, max_image_size};
 use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::descriptors::Descriptors;
+use crate::control::hook_process::client::{HookProcess, HookUnavailable};
 use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
 use crate::control::notify::Notifier;
@@ -62,6 +63,8 @@ const REQUEST_PAUSE: Duration = Duration::from_millis(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 /// Duration of a replay step. Other requests are served between steps.
 const REPLAY_STEP: Duration = Duration::from_millis(10);
+/// Whether handlers may run in the kernel. No configuration allows it yet.
+const KERNEL_TIER: bool = false;
 /// Longest wait for a request. It bounds the delay of a signal that arrives just before the wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -101,8 +104,8 @@ impl Daemon {
         let descriptors = Descriptors::raise();
         let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
         let notifier = Arc::new(Notifier::from_environment());
-        let privileged = privileged(config)?;
-        let account = privileged.as_ref().map(|(_, account)| account);
+        let privileged = Privileged::start(config)?;
+        let account = privileged.as_ref().map(|privileged| &privileged.account);
         let descriptor_process = DescriptorProcess::start(Path::new("/proc/self/exe"), account);
         let descriptor_process = descriptor_process.map_err(DaemonError::DescriptorProcess)?;
         let loader = Arc::new(static_contexts::loader(config).with_perf_map(perf_map(config)));
@@ -332,28 +335,41 @@ fn perf_map(config: &Config) -> Option<PerfMap> {
     map.inspect_err(|error| tracing::warn!("perf cannot name handlers: {error}")).ok()
 }
 
-/// The process that keeps privileges while an interface is served, and the account that this one runs as then.
-fn privileged(config: &Config) -> Result<Option<(Arc<LoaderProcess>, Account)>, DaemonError> {
-    let account = account(config).map_err(|error| ConfigErrors { file: config.file.clone(), errors: vec![error] })?;
-    let Some(account) = account else { return Ok(None) };
-    let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
-    Ok(Some((Arc::new(loader), account)))
+/// The processes that keep privileges while an interface is served, and the account that this one runs as then.
+struct Privileged {
+    loader: Arc<LoaderProcess>,
+    hook: Result<Arc<HookProcess>, HookUnavailable>,
+    account: Account,
 }
 
-/// Gives up privileges. The loader process keeps a few of them.
+impl Privileged {
+    fn start(config: &Config) -> Result<Option<Self>, DaemonError> {
+        let account = account(config);
+        let account = account.map_err(|error| ConfigErrors { file: config.file.clone(), errors: vec![error] })?;
+        let Some(account) = account else { return Ok(None) };
+        let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
+        let hook = HookProcess::start(Path::new("/proc/self/exe"), KERNEL_TIER).map(Arc::new);
+        if let Err(reason @ (HookUnavailable::Missing(_) | HookUnavailable::NotStarted(_))) = &hook {
+            tracing::warn!("handlers run in user space only: {reason}");
+        }
+        Ok(Some(Self { loader: Arc::new(loader), hook, account }))
+    }
+}
+
+/// Gives up privileges. The loader process and the hook process keep a few of them.
 fn give_up_privileges(
-    privileged: Option<(Arc<LoaderProcess>, Account)>,
+    privileged: Option<Privileged>,
     config: &Config,
     descriptors: Descriptors,
     server: &mut Server,
     filter: Option<&Filter>,
 ) -> Result<Host, DaemonError> {
     let host = match (privileged, &config.nic) {
-        (Some((loader, account)), Nic::Interface(name)) => {
+        (Some(Privileged { loader, hook, account }), Nic::Interface(name)) => {
             hand_over(&loader, server, filter)?;
             privileges::become_user(&account).map_err(DaemonError::Privileges)?;
             let ports = Arc::new(Ports::new(loader.clone(), descriptors.ports()));
-            Host::Interface { name: name.clone(), ports, loader }
+            Host::Interface { name: name.clone(), ports, loader, hook }
         }
         _ => Host::Absent,
     };
@@ -380,7 +396,7 @@ fn install(group: &WorkerGroup, contexts: Vec<(Description, Option<Prepared>)>) 
 fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&Filter>) -> Result<(), DaemonError> {
     server.entrust_files(loader).map_err(DaemonError::Loader)?;
     if let Some(filter) = filter {
-        loader.take_rules(filter.rule_maps()).map_err(DaemonError::Loader)?;
+        loader.take_rules(filter.rule_maps(), None).map_err(DaemonError::Loader)?;
         filter.delegate(loader.clone());
     }
     Ok(())

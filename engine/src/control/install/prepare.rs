@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Atomics, Options, Translation, Untranslated};
-use hpu_vm::memory::SpaceError;
+use hpu_vm::memory::{Region as Memory, SpaceError};
 use spin_abi::control::{Abi, BillKind, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::map::{Machine, PACKET_WINDOW, PAGE};
 use spin_matcher::KeySpec;
 use spin_shm::Region;
 
-use super::abi_check;
+use super::in_hook::{self, Placed};
+use super::{abi_check, tier};
 use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
 use crate::context::image_error::ImageError;
@@ -62,20 +63,25 @@ impl Prepared {
     ) -> Result<Self, InstallError> {
         let uid = grant.uid();
         check_texts(&install)?;
+        let wanted = tier::decide(install.tier, loader.kernel_tier, grant);
         let (match_spec, narrowed) = granted_match(&install.rules, install.eom.as_deref(), grant)?;
         let key = key(&install, loader.compat)?;
         let header = install.header.as_deref().map(|text| HeaderRule::parse(text, install.early)).transpose()?;
         let run = run_info(&install, limits, loader)?;
-        let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
-        if loader.machine.clusters > known {
-            return Err(InstallError::Clusters { abi: install.abi, known, clusters: loader.machine.clusters });
-        }
+        check_clusters(install.abi, loader.machine.clusters)?;
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
         match_spec.check_handlers(&entries.handlers, header.is_some())?;
-        let memory = context_memory(&install, run.hpus, &image.image, &entries, &loader.machine)?;
+        let request =
+            in_hook::Request { install: &install, run: &run, rules: &match_spec, entries: &entries, file, uid };
+        let (tier, in_hook) = tier::settle(install.tier, request.enter(wanted, loader, &image.image))?;
+        let Placed { image, memory, hook, charge } = match in_hook {
+            Some(in_hook) => in_hook,
+            None => Placed::in_user_space(&request, loader, image)?,
+        };
         let mut charges = vec![charge_image(loader, uid, &image, file)?, charge_memory(loader, uid, &memory)?];
+        charges.extend(charge);
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, uid, limits, loader)?;
         let event_ring = EventRing::create(loader.machine.clusters)?;
@@ -94,6 +100,7 @@ impl Prepared {
             l1_bytes: install.l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
             limits: jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit },
             charges: charges.into(),
+            hook,
             image,
         };
         Ok(Self {
@@ -110,6 +117,7 @@ impl Prepared {
             host,
             event_ring,
             run,
+            tier,
             warnings,
         })
     }
@@ -149,6 +157,12 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     )
 }
 
+/// Checks that handlers of an ABI can address all clusters.
+const fn check_clusters(abi: Abi, clusters: u32) -> Result<(), InstallError> {
+    let known = if matches!(abi, Abi::Fpspin) { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
+    if clusters > known { Err(InstallError::Clusters { abi, known, clusters }) } else { Ok(()) }
+}
+
 /// The handlers that the application or the image named.
 fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) -> Result<Entries, ImageError> {
     let entries = match &install.handlers {
@@ -159,19 +173,23 @@ fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) 
     Ok(entries)
 }
 
-fn context_memory(
+/// A context's own memory, in a region that `make` makes.
+///
+/// # Errors
+/// [`InstallError::TooLarge`], and the errors of `make`.
+pub(super) fn context_memory<E: From<InstallError>>(
     install: &Install,
     hpus: u32,
-    image: &Image,
-    entries: &Entries,
+    (image, entries): (&Image, &Entries),
     machine: &Machine,
-) -> Result<ContextMemory, InstallError> {
+    make: impl FnOnce(usize) -> Result<Arc<Memory>, E>,
+) -> Result<ContextMemory, E> {
     let base = image.handler_mem_end();
     let end = machine.handler_mem_base + machine.handler_mem_size;
     at_most("handler memory", install.handler_mem, end.saturating_sub(base), None)?;
     at_most("scratchpad", install.scratchpad, machine.scratchpad_size(), None)?;
     let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
-    let memory = ContextMemory::new(machine, base, sizes)?;
+    let memory = ContextMemory::new_in(machine, base, sizes, make)?;
     Ok(match entries.handler_mem {
         Some(address) => memory.with_handler_memory(address, image.handler_mem_from(address).unwrap_or(0)),
         None => memory,

@@ -69,13 +69,31 @@ impl LoaderProcess {
         }
     }
 
-    /// Gives it the maps of rules of an XDP program. From then on it sets the rules.
+    /// Gives it the maps of rules of an XDP program, and the map of the programs that this one calls, if it calls any. From then on it
+    /// sets the rules and the programs.
     ///
     /// # Errors
     /// The loader process has ended.
-    pub fn take_rules(&self, [tables, keys]: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    pub fn take_rules(&self, [tables, keys]: [BorrowedFd<'_>; 2], hooks: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.ask_with(&Request::TableMap, Some(tables))?;
-        self.ask_with(&Request::KeyMap, Some(keys)).map(drop)
+        self.ask_with(&Request::KeyMap, Some(keys))?;
+        hooks.map_or(Ok(()), |hooks| self.ask_with(&Request::HookMap, Some(hooks)).map(drop))
+    }
+
+    /// Has the XDP program call a program by its index in the map of programs, in place of the one that it calls so far.
+    ///
+    /// # Errors
+    /// The index is beyond the map, the descriptor is not of an XDP program, or the loader process has ended.
+    pub fn set_hook(&self, index: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        self.ask_with(&Request::SetHook { index }, Some(program)).map(drop)
+    }
+
+    /// Has the XDP program call no program with this index.
+    ///
+    /// # Errors
+    /// The index is beyond the map, or the loader process has ended.
+    pub fn clear_hook(&self, index: u32) -> io::Result<()> {
+        self.ask(&Request::ClearHook { index }).map(drop)
     }
 
     /// Reads the addresses of an interface.
@@ -131,5 +149,31 @@ impl Drop for LoaderProcess {
         if let Some(child) = &mut self.child {
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use spin_nic::hook::ArrayMap;
+
+    use super::LoaderProcess;
+
+    #[test]
+    fn programs_are_set_in_a_map_of_programs_only() {
+        let loader = LoaderProcess::on_thread();
+        let other = std::fs::File::open("/dev/null").expect("it exists");
+        let error = loader.set_hook(0, other.as_fd()).expect_err("no map").to_string();
+        assert_eq!(error, "no map of programs was given");
+        loader.clear_hook(0).expect_err("no map");
+        if !rustix::process::geteuid().is_root() {
+            return spin_testing::skip("needs root");
+        }
+        let map = ArrayMap::new("spin_test", 8).expect("a map");
+        loader.take_rules([map.as_fd(), map.as_fd()], Some(map.as_fd())).expect("it runs");
+        let error = loader.set_hook(0, other.as_fd()).expect_err("another map").to_string();
+        assert!(error.contains("the map is not one of programs"), "{error}");
+        loader.clear_hook(0).expect_err("another map");
     }
 }

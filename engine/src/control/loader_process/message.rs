@@ -14,8 +14,20 @@ pub(super) enum Request {
     TableMap,
     /// Set exact keys from now on in the map that comes with this, which follows [`Request::TableMap`].
     KeyMap,
+    /// Set handlers' programs from now on in the map that comes with this.
+    HookMap,
     /// Set rules.
     SetRules(RuleSet),
+    /// Have the XDP program call the program that comes with this.
+    SetHook {
+        /// Its index in the map of programs.
+        index: u32,
+    },
+    /// Have the XDP program call no program with this index.
+    ClearHook {
+        /// The index in the map of programs.
+        index: u32,
+    },
     /// Open a socket of a user that is bound to a port of all addresses. The reply carries it.
     HoldPort {
         /// TCP, else UDP.

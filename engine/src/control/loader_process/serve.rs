@@ -8,6 +8,7 @@ use spin_abi::rules::RuleSet;
 use spin_matcher::rule::Transport;
 use spin_nic::FlowSteering;
 use spin_nic::afxdp::RuleMaps;
+use spin_nic::hook::HookTable;
 use spin_pspin::hpu::send_rights::HostAddresses;
 use spin_shm::channel::{self, ChannelError, Message};
 
@@ -36,6 +37,7 @@ struct Loader {
     /// The map of tables, until that of the keys comes.
     tables: Option<OwnedFd>,
     rules: Option<RuleMaps>,
+    hooks: Option<HookTable>,
     /// Sockets that spind has.
     sockets: Vec<SocketPath>,
 }
@@ -58,7 +60,13 @@ impl Loader {
             Request::KeyMap => {
                 self.rules = self.tables.take().zip(message.fd).map(|(tables, keys)| RuleMaps::new([tables, keys]))
             }
+            Request::HookMap => self.hooks = message.fd.map(HookTable::new),
             Request::SetRules(rules) => self.set_rules(&rules)?,
+            Request::SetHook { index } => {
+                let program = message.fd.ok_or_else(|| io::Error::other("no program was given"))?;
+                self.hooks()?.set(index, program.as_fd()).map_err(io::Error::other)?;
+            }
+            Request::ClearHook { index } => self.hooks()?.clear(index).map_err(io::Error::other)?,
             Request::HoldPort { tcp, number, uid } => {
                 let transport = if tcp { Transport::Tcp } else { Transport::Udp };
                 return Ok((Reply::Done, Some(port_socket::open(Port { transport, number }, uid)?)));
@@ -74,6 +82,10 @@ impl Loader {
             }
         }
         Ok((Reply::Done, None))
+    }
+
+    fn hooks(&self) -> io::Result<&HookTable> {
+        self.hooks.as_ref().ok_or_else(|| io::Error::other("no map of programs was given"))
     }
 
     fn set_rules(&self, rules: &RuleSet) -> io::Result<()> {

@@ -48,6 +48,7 @@ pub struct UserGrant {
     pub(super) rules: Line<Rules>,
     pub(super) send: Send,
     pub(super) weight: u32,
+    pub(super) kernel_tier: bool,
     pub(super) host: Host,
 }
 
@@ -75,6 +76,15 @@ impl Grant {
         match self {
             Self::Administrator { .. } => 1,
             Self::User(user) => user.weight,
+        }
+    }
+
+    /// Whether the user's handlers may run in the kernel's XDP hook, if the daemon's kernel tier is on.
+    #[must_use]
+    pub fn may_use_kernel_tier(&self) -> bool {
+        match self {
+            Self::Administrator { .. } => true,
+            Self::User(user) => user.kernel_tier,
         }
     }
 
@@ -222,6 +232,7 @@ mod tests {
             rules: Line { name: name("rules"), value: rules },
             send: Send::Reply,
             weight: 1,
+            kernel_tier: false,
             host: Host::Absent,
         }
     }

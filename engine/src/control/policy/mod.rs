@@ -35,6 +35,7 @@ struct Checked {
     rules: Option<Line<Rules>>,
     send: Option<Send>,
     weight: Option<u32>,
+    kernel_tier: Option<bool>,
 }
 
 /// A checked section `[policy]`.
@@ -54,9 +55,9 @@ impl Policy {
     /// # Errors
     /// All that is wrong with it.
     pub fn new(section: Section) -> Result<Self, Vec<SectionError>> {
-        let Section { ports, rules, send, weight, user, group } = section;
+        let Section { ports, rules, send, weight, kernel_tier, user, group } = section;
         let mut errors = Vec::new();
-        let all = check("policy", Keys { ports, rules, send, weight }, &mut errors);
+        let all = check("policy", Keys { ports, rules, send, weight, kernel_tier }, &mut errors);
         let mut policy = Self { owner: rustix::process::getuid().as_raw(), all, ..Self::default() };
         for (name, keys) in user {
             let line = format!("policy.user.{name}");
@@ -102,6 +103,7 @@ impl Policy {
             rules: rules.unwrap_or_else(|| Line { name: default("rules"), value: Rules::default() }),
             send: sections.iter().find_map(|keys| keys.send).unwrap_or_default(),
             weight: sections.iter().find_map(|keys| keys.weight).unwrap_or(1),
+            kernel_tier: sections.iter().find_map(|keys| keys.kernel_tier).unwrap_or(false),
             host: host.clone(),
         }))
     }
@@ -109,7 +111,7 @@ impl Policy {
 
 /// Checks the keys of the section `line`.
 fn check(line: &str, keys: Keys, errors: &mut Vec<SectionError>) -> Checked {
-    let Keys { ports, rules, send, weight } = keys;
+    let Keys { ports, rules, send, weight, kernel_tier } = keys;
     let name = |key: &str| format!("{line}.{key}");
     let mut keep = |error| errors.push(error);
     let ports = ports.and_then(|texts| {
@@ -125,7 +127,7 @@ fn check(line: &str, keys: Keys, errors: &mut Vec<SectionError>) -> Checked {
     if let Some(weight) = weight.filter(|weight| !(1..=MOST_WEIGHT).contains(weight)) {
         keep(SectionError::Weight { line: name("weight"), weight });
     }
-    Checked { ports, rules, send, weight }
+    Checked { ports, rules, send, weight, kernel_tier }
 }
 
 fn user_id(name: &str) -> Option<u32> {

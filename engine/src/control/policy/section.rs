@@ -16,6 +16,8 @@ pub struct Section {
     pub send: Option<Send>,
     /// Weight, see [`Keys::weight`].
     pub weight: Option<u32>,
+    /// Kernel tier, see [`Keys::kernel_tier`].
+    pub kernel_tier: Option<bool>,
     /// Keys of users, by name or number.
     pub user: BTreeMap<String, Keys>,
     /// Keys of groups, by name or number.
@@ -35,6 +37,8 @@ pub struct Keys {
     pub send: Option<Send>,
     /// Share of time and packet buffer, relative to other users: 1 to 1000. Default: 1.
     pub weight: Option<u32>,
+    /// Whether handlers may run in the kernel's XDP hook, if the daemon's kernel tier is on. Default: false.
+    pub kernel_tier: Option<bool>,
 }
 
 /// Frames that handlers may send.

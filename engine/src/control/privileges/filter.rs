@@ -58,6 +58,8 @@ const REFUSED: &[c_long] = &[
 /// Commands of bpf(2) that concern descriptors which spind has: BPF_MAP_LOOKUP_ELEM for counters, and BPF_PROG_TEST_RUN, which passes
 /// frames to the kernel's stack (linux/bpf.h).
 const BPF_ALLOWED: [u64; 2] = [1, 10];
+/// Commands of bpf(2) for programs and array maps: BPF_MAP_CREATE, BPF_PROG_LOAD and BPF_OBJ_GET_INFO_BY_FD (linux/bpf.h).
+const BPF_HOOK_PROCESS: [u64; 3] = [0, 5, 15];
 /// A new thread, not a process (linux/sched.h).
 const CLONE_THREAD: u64 = 0x1_0000;
 /// A new user namespace, in which a process has all capabilities (linux/sched.h).
@@ -122,6 +124,10 @@ const LOADER: &[c_long] = &[
     libc::SYS_stat,
 ];
 
+/// Further calls of the hook process, beside bpf(2). It opens no file and no socket.
+const HOOK_PROCESS: &[c_long] =
+    &[libc::SYS_recvmsg, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_setsockopt];
+
 /// Further calls of the descriptor process and its children, beside fork(2). They open no file and no socket.
 const DESCRIPTOR_PROCESS: &[c_long] = &[
     libc::SYS_recvmsg,
@@ -155,6 +161,17 @@ pub fn confine_packet_threads() -> io::Result<()> {
 /// The kernel has no seccomp filters.
 pub fn confine_loader() -> io::Result<()> {
     apply(all_of(&[ANY_PROCESS, LOADER]), errno(libc::EPERM), SeccompAction::Allow)
+}
+
+/// Refuses all system calls but those of the hook process.
+///
+/// # Errors
+/// The kernel has no seccomp filters.
+pub fn confine_hook_process() -> io::Result<()> {
+    let mut rules = all_of(&[ANY_PROCESS, HOOK_PROCESS]);
+    let commands = BPF_HOOK_PROCESS.into_iter().map(|command| rule(vec![condition(SeccompCmpOp::Eq, command)?]));
+    rules.insert(libc::SYS_bpf, commands.collect::<io::Result<_>>()?);
+    apply(rules, errno(libc::EPERM), SeccompAction::Allow)
 }
 
 /// Refuses all system calls but those of the descriptor process and its children.

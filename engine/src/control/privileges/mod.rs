@@ -14,7 +14,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
 };
 
-pub use filter::{confine_descriptor_process, confine_loader, confine_packet_threads};
+pub use filter::{confine_descriptor_process, confine_hook_process, confine_loader, confine_packet_threads};
 
 /// User id of `nobody` (the kernel's default for user ids that it cannot represent, linux/highuid.h).
 const NOBODY: u32 = 65_534;
@@ -22,6 +22,8 @@ const NOBODY: u32 = 65_534;
 const OPENING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
 /// Capabilities of the loader process: new rule maps, sockets of users, ports that an administrator opened.
 const LOADER: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::CHOWN).union(CapabilitySet::NET_BIND_SERVICE);
+/// Capabilities of the hook process: XDP programs with pointer arithmetic, and their maps.
+const HOOK: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::PERFMON);
 
 /// Whether the process has the capabilities for opening an interface.
 #[must_use]
@@ -47,6 +49,14 @@ pub fn gain_none() -> io::Result<()> {
 /// When the kernel refuses.
 pub fn keep_those_of_loader() -> io::Result<()> {
     keep(LOADER)
+}
+
+/// Drops all capabilities of the hook process that it does not need. Call this before any thread is started.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_those_of_hook_process() -> io::Result<()> {
+    keep(HOOK)
 }
 
 /// Makes a root process one of `account`. Keeps the capability for real-time priority, until [`drop_all`], and no other. Call this

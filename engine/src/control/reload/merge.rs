@@ -6,7 +6,7 @@ use crate::settings::Limits;
 /// The configuration `old` with those settings of `new` that can change while spind runs. Also the names of the others that differ.
 #[must_use]
 pub fn merge(old: &Config, new: Config) -> (Config, Vec<&'static str>) {
-    let Config { machine, engine, compat, socket, state, user, socket_mode, .. } = old;
+    let Config { machine, engine, compat, kernel_tier, socket, state, user, socket_mode, .. } = old;
     let Config { metrics, perf_map, idle, xdp_mode, cores, mode, local_share, schedule, sizes, .. } = old;
     let Limits { memory, user_memory, .. } = old.limits;
     let differ = [
@@ -14,6 +14,7 @@ pub fn merge(old: &Config, new: Config) -> (Config, Vec<&'static str>) {
         ("preset or machine", new.machine != *machine),
         ("engine", new.engine != *engine),
         ("compat", new.compat != *compat),
+        ("kernel_tier", new.kernel_tier != *kernel_tier),
         ("socket", new.socket != *socket),
         ("state", new.state != *state),
         ("user", new.user != *user),
@@ -50,13 +51,13 @@ mod tests {
         let old = config("iface = 'a'");
         let (same, names) = merge(&old, config("iface = 'a'"));
         assert!(names.is_empty() && same.contexts.is_empty());
-        let text = "iface = 'b'\npreset = 'fpspin'\nengine = 'interp'\ncompat = 'fpspin'\nsocket = '/s'\nstate = '/d'\nuser = 'u'\n\
+        let text = "iface = 'b'\npreset = 'fpspin'\nengine = 'interp'\ncompat = 'fpspin'\nkernel_tier = true\nsocket = '/s'\nstate = '/d'\nuser = 'u'\n\
                     socket_mode = '0600'\nmetrics = 'unix:/m'\nperf_map = true\nidle = 'spin'\nxdp_mode = 'generic'\ncores = [0, 1]\n\
                     mode = 'pipeline'\nlocal_share = 1\nschedule = 'weighted'\n[sizes]\nhers = 1\n[limits]\ncontexts = 7\n\
                     memory = 1\nuser_memory = 1\n[[context]]\nimage = 'i'\nrules = ['udp']\n";
         let (merged, names) = merge(&old, config(text));
         assert_eq!((merged.limits.contexts, merged.limits.memory, merged.contexts.len()), (7, None, 1));
-        let keys = "iface or nic, preset or machine, engine, compat, socket, state, user, socket_mode, metrics, perf_map, idle, xdp_mode, cores, mode, \
+        let keys = "iface or nic, preset or machine, engine, compat, kernel_tier, socket, state, user, socket_mode, metrics, perf_map, idle, xdp_mode, cores, mode, \
                     local_share, schedule, sizes, limits.memory, limits.user_memory";
         assert_eq!(names.join(", "), keys);
         let (again, none) = merge(&merged, Config { contexts: Vec::new(), ..merged.clone() });

@@ -43,6 +43,7 @@ from ._values import (
     SourceLine,
     Stats,
     ThreadInfo,
+    TierInfo,
     UserInfo,
     Users,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "SourceLine",
     "Stats",
     "ThreadInfo",
+    "TierInfo",
     "UserInfo",
     "Users",
     "__version__",

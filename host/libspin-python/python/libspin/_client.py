@@ -25,6 +25,7 @@ from ._values import (
     Placement,
     Replayed,
     Stats,
+    Tier,
     Users,
     decode,
 )
@@ -107,6 +108,7 @@ class Client:
         checks: Checks | None = None,
         isolation: Isolation | None = None,
         placement: Placement | None = None,
+        tier: Tier | None = None,
         weight: int | None = None,
         full: Full | None = None,
         hpus: int | None = None,

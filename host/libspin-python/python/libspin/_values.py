@@ -16,6 +16,7 @@ Full = Literal["drop", "wait", "mark", "kill"]
 Isolation = Literal["context", "message"]
 Lifetime = Literal["connection", "daemon", "persistent"]
 Placement = Literal["home", "any"]
+Tier = Literal["auto", "user", "kernel"]
 
 Counters = dict[str, int]
 """Values by the names that `spinctl stats --explain` lists. A context has only those that are not 0."""
@@ -170,6 +171,16 @@ class LatencyInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierInfo:
+    """Where a context's handlers run, if the tier "auto" or "kernel" was requested."""
+
+    kernel: bool
+    """Whether they run in the kernel's XDP hook."""
+    reason: str
+    """Why they run in user space. Empty if they do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextInfo:
     """A context. An ordinary user sees only a part of other users' contexts: `hidden`."""
 
@@ -189,6 +200,8 @@ class ContextInfo:
     run: RunInfo
     interpreted: str | None = None
     """Why its handlers are interpreted. None: they are translated."""
+    tier: TierInfo | None = None
+    """Where its handlers run. None: user space was requested."""
     counters: Counters
     latencies: tuple[LatencyInfo, ...] = ()
     faults: tuple[FaultInfo, ...]

@@ -6,8 +6,8 @@ use spin_abi::fault::Cause;
 use super::emitter::{Cursor, Emitter};
 use super::zero_copy::leaves_packet;
 use super::{arithmetic, atomics, control, counters, device, entrance, memory, side_exits, vector};
+use crate::analysis::cfg::BlockId;
 use crate::inst::{Format, Inst, Op};
-use crate::jit::cfg::BlockId;
 
 /// Whether a block becomes part of a conditional move in the block that leads to it.
 pub(super) fn is_chosen(emitter: &Emitter<'_>, id: BlockId) -> bool {

@@ -9,11 +9,11 @@ use super::arithmetic;
 use super::commands::return_sending;
 use super::counters::count_end;
 use super::emitter::{Cursor, Emitter};
+use crate::analysis::cfg::{Block, BlockId, End, TableId, Target};
+use crate::analysis::regs::{Regs, writes};
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::{Block, BlockId, End, TableId, Target};
 use crate::jit::passes::Choice;
-use crate::jit::regs::{Regs, writes};
 
 /// Emits what the last instruction does to control, and the ways to the next blocks.
 pub(super) fn end(emitter: &mut Emitter<'_>, id: BlockId) {

@@ -7,9 +7,9 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::emitter::Emitter;
+use crate::analysis::cfg::Block;
 use crate::csr::{Csr, Half};
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::Block;
 use crate::jit::state::State;
 use crate::vector::VLEN_BYTES;
 

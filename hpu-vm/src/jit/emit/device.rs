@@ -10,9 +10,9 @@ use spin_abi::regs::dma;
 
 use super::counters::recheck_limit;
 use super::emitter::Emitter;
+use crate::analysis::regs::{Regs, size};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::convention::PENDING;
-use crate::jit::regs::{Regs, size};
 use crate::jit::state::{HostCalls, State};
 
 /// The value that `inst` loads from the device at `address`, extended as the instruction does.

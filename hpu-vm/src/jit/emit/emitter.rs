@@ -12,14 +12,14 @@ use super::cache::BlockCache;
 use super::registers::{self, Registers};
 use super::vector_registers::Vectors;
 use super::ways::Ways;
+use crate::analysis::cfg::{BlockId, Cfg};
+use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::regs::Regs;
 use crate::code::Code;
 use crate::inst::Reg;
-use crate::jit::cfg::{BlockId, Cfg};
-use crate::jit::dataflow::{Dataflow, RegState};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::passes::Plan;
 use crate::jit::pc_map::source_location;
-use crate::jit::regs::Regs;
 use crate::jit::state::State;
 use crate::view::Checks;
 

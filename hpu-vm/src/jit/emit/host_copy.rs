@@ -12,9 +12,9 @@ use super::device::device_call;
 use super::emitter::Emitter;
 use super::peephole::{join_halves, zero_extended};
 use super::zero_copy::{is_in_packet, packet_base};
+use crate::analysis::regs::Regs;
 use crate::inst::{Inst, Reg};
 use crate::jit::host_copy::{ALIGNMENT, HostCopy, LENGTHS};
-use crate::jit::regs::Regs;
 use crate::jit::state::{HostCalls, State};
 
 /// The pieces of a copy: their type, and the offset of each. The last piece may overlap the one before.

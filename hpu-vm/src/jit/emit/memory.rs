@@ -18,11 +18,11 @@ use super::counters::recheck_limit;
 use super::device::{device_load, device_store, either};
 use super::emitter::Emitter;
 use super::zero_copy::{read_in_place, reads_in_place};
+use crate::analysis::regs::size;
 use crate::device::{self, is_device};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::bounds::WORD;
 use crate::jit::passes::{Place, TASK_POINTER_DISTANCE, issues, may_be_device, register};
-use crate::jit::regs::size;
 use crate::jit::state::State;
 
 /// Range of an immediate.

@@ -7,9 +7,9 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::access::{TRUSTED, offset};
+use crate::analysis::cfg::Cfg;
+use crate::analysis::regs::{Regs, writes};
 use crate::inst::Reg;
-use crate::jit::cfg::Cfg;
-use crate::jit::regs::{Regs, writes};
 use crate::jit::state::State;
 
 /// Offset of a register in the state.

@@ -12,11 +12,11 @@ use spin_abi::fault::Cause;
 use super::access::{TRUSTED, offset};
 use super::emitter::Emitter;
 use super::ways::Ways;
+use crate::analysis::cfg::{BlockId, End};
+use crate::analysis::regs::Regs;
 use crate::inst::{Format, Inst};
-use crate::jit::cfg::{BlockId, End};
 use crate::jit::convention::RETURNED;
 use crate::jit::pc_map::{FAULT_RETURN, HANDLER_RETURN};
-use crate::jit::regs::Regs;
 use crate::jit::state::{ExitReason, State};
 
 /// How a region is left at a guest address.

@@ -7,9 +7,9 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::access::{TRUSTED, offset};
-use crate::jit::cfg::{BlockId, Cfg};
-use crate::jit::dataflow::Dataflow;
-use crate::jit::dataflow::vector::{Setting, VRegs, vectors};
+use crate::analysis::cfg::{BlockId, Cfg};
+use crate::analysis::dataflow::Dataflow;
+use crate::analysis::dataflow::vector::{Setting, VRegs, vectors};
 use crate::jit::state::State;
 use crate::vector::{VLEN_BYTES, VReg, Width};
 

@@ -11,10 +11,10 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::access::Host;
 use super::emitter::Emitter;
+use crate::analysis::regs::size;
 use crate::inst::{Format, Inst, Reg};
 use crate::jit::bounds::WORD;
 use crate::jit::passes::{CheckRange, is_of_packet};
-use crate::jit::regs::size;
 use crate::jit::state::State;
 use crate::memory::PacketSource;
 

@@ -7,11 +7,11 @@ use spin_abi::map::TASK_BLOCK;
 use super::devices::may_be_device;
 use super::task_pointer;
 use super::values::{Bytes, Place, ValueNo, Values};
+use crate::analysis::cfg::{BlockId, Cfg};
+use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::regs::size;
 use crate::device::is_device;
 use crate::inst::{Inst, Reg};
-use crate::jit::cfg::{BlockId, Cfg};
-use crate::jit::dataflow::{Dataflow, RegState};
-use crate::jit::regs::size;
 
 /// Largest range that one check covers: a page.
 const MAX_RANGE: i64 = 4096;

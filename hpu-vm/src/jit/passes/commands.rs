@@ -5,11 +5,11 @@ use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS};
 use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
 use super::devices::may_be_device;
+use crate::analysis::cfg::{BlockId, Cfg, End, Target};
+use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::regs::size;
 use crate::device::{CommandRegisters, is_device};
 use crate::inst::{Format, Inst, Op};
-use crate::jit::cfg::{BlockId, Cfg, End, Target};
-use crate::jit::dataflow::{Dataflow, RegState};
-use crate::jit::regs::size;
 
 /// Number of words of a send or a copy.
 pub(crate) const COMMAND_WORDS: usize = 5;

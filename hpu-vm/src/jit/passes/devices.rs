@@ -1,7 +1,7 @@
 //! Accesses that may be to a device.
 
+use crate::analysis::dataflow::RegState;
 use crate::inst::{Format, Inst};
-use crate::jit::dataflow::RegState;
 
 /// Whether only the address that a load or store has at run time tells whether it is a device's. With `any_device`,
 /// registers other than sp may hold such an address.

@@ -3,8 +3,8 @@
 //! Compilers emit such branches for `min` on processors without conditional moves. Their conditions usually depend on
 //! data, so that a branch would be mispredicted. Where instructions are counted or observed the branch stays.
 
+use crate::analysis::cfg::{Block, BlockId, Cfg, End, Target};
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::{Block, BlockId, Cfg, End, Target};
 
 /// A branch that becomes a choice between two values.
 #[derive(Clone, Copy, Debug)]

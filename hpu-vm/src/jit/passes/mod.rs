@@ -18,10 +18,10 @@ mod task_pointer;
 mod values;
 mod zero_copy;
 
+use crate::analysis::cfg::{BlockId, Cfg, LoopForest};
+use crate::analysis::dataflow::Dataflow;
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op};
-use crate::jit::cfg::{BlockId, Cfg, LoopForest};
-use crate::jit::dataflow::Dataflow;
 use crate::jit::options::Options;
 use crate::view::Checks;
 

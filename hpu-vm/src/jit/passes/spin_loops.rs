@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
+use crate::analysis::cfg::{Cfg, Loop, LoopForest};
+use crate::analysis::dataflow::Dataflow;
+use crate::analysis::regs::{Regs, size, writes};
 use crate::inst::{Format, Reg};
-use crate::jit::cfg::{Cfg, Loop, LoopForest};
-use crate::jit::dataflow::Dataflow;
-use crate::jit::regs::{Regs, size, writes};
 
 /// Maximum number of blocks of a loop that is examined; loops that wait are short.
 const MAX_BLOCKS: usize = 8;
@@ -48,11 +48,11 @@ fn waits(cfg: &Cfg, facts: &Dataflow, found: &Loop) -> bool {
 #[cfg(test)]
 mod tests {
     use super::find;
+    use crate::analysis::cfg::LoopForest;
+    use crate::analysis::cfg::tests::{handler_at, index};
+    use crate::analysis::dataflow::{Begin, Dataflow};
+    use crate::analysis::regs::Regs;
     use crate::inst::{Inst, Op, Reg};
-    use crate::jit::cfg::LoopForest;
-    use crate::jit::cfg::tests::{handler_at, index};
-    use crate::jit::dataflow::{Begin, Dataflow};
-    use crate::jit::regs::Regs;
 
     /// Heads of loops that wait in a handler at instruction `entry` of `program`, by instruction.
     fn heads(program: &[Inst], entry: u32) -> Vec<u32> {

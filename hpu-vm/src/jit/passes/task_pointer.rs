@@ -4,8 +4,8 @@
 
 use spin_abi::map::{HANDLER_ARGS, TASK_BLOCK};
 
+use crate::analysis::cfg::Cfg;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::cfg::Cfg;
 
 /// Distance from a task's arguments to its registers.
 pub(crate) const DISTANCE: i32 = HANDLER_ARGS as i32 - TASK_BLOCK as i32;

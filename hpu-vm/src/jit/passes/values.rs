@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::analysis::cfg::BlockId;
+use crate::analysis::dataflow::RegState;
+use crate::analysis::regs::writes;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::cfg::BlockId;
-use crate::jit::dataflow::RegState;
-use crate::jit::regs::writes;
 
 /// Number of an unknown value.
 pub(crate) type ValueNo = u64;

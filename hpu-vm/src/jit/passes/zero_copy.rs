@@ -4,11 +4,11 @@
 //! Each read checks whether it belongs to the packet, which costs some instructions. That is worthwhile for headers, and
 //! not for loops that read the packet word by word. Writing to the packet in L1 requires a copy of it.
 
+use crate::analysis::cfg::{BlockId, Cfg, LoopForest};
+use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::regs::size;
 use crate::inst::{Format, Inst};
-use crate::jit::cfg::{BlockId, Cfg, LoopForest};
-use crate::jit::dataflow::{Dataflow, RegState};
 use crate::jit::options::Options;
-use crate::jit::regs::size;
 use crate::vector::VectorInst;
 use crate::view::Checks;
 

@@ -79,7 +79,7 @@ impl Generator {
         if self.loops > 0 && !self.random.one_in(1 + u32::try_from(self.loops).unwrap()) {
             return self.access();
         }
-        if self.random.one_in(4) && self.loops == 0 && !self.direct {
+        if self.random.one_in(4) && self.loops == 0 && !self.direct && !self.shape.plain {
             return self.recursion();
         }
         let Some(callee) = self.callee() else { return self.arithmetic() };

@@ -39,14 +39,14 @@ impl Generator {
                 let half = self.random.choose(&ILLEGAL_HALVES);
                 self.asm.half(half);
             }
-            3 => self.unknown_ecall(),
+            3 if !self.shape.plain => self.unknown_ecall(),
             4 | 5 => self.misaligned_atomic(),
             6 | 7 => self.access_beyond(),
             8 => self.store_to_code(),
             9 | 10 => self.bad_device_access(),
             11 => self.report(),
             12 => self.below_the_stack(),
-            13 => self.endless_recursion(),
+            13 if !self.shape.plain => self.endless_recursion(),
             14 => self.endless_loop(),
             15 | 16 => self.jump_outside(),
             17 => {

@@ -51,6 +51,8 @@ pub struct Shape {
     pub linux: bool,
     /// Has vector instructions, many of them.
     pub vectors: bool,
+    /// Has no devices, counters, environment calls and recursion.
+    pub plain: bool,
 }
 
 /// The state of a generation.
@@ -181,8 +183,8 @@ impl Generator {
             86..90 if !self.direct => self.switch(left),
             90..92 => self.jump_into_an_instruction(),
             92..94 => self.set_some(),
-            94..96 => self.counter(),
-            96..99 if !self.shape.linux => self.device(),
+            94..96 if !self.shape.plain => self.counter(),
+            96..99 if !self.shape.linux && !self.shape.plain => self.device(),
             99 if self.shape.hostile && self.random.one_in(8) => self.misbehave(),
             _ => self.arithmetic(),
         }

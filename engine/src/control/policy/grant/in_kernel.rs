@@ -303,6 +303,7 @@ fn the_kernel_takes_the_packets_that_rule_and_policy_allow() {
             rules: Line { name: "policy.rules".to_owned(), value: allowed.clone() },
             send: Send::Reply,
             weight: 1,
+            kernel_tier: false,
             host: Host::Absent,
         };
         let Ok(narrowed) = grant.narrow(&asked, &Unprivileged::new(u16::MAX, (0, u16::MAX)), Some(&local)) else {

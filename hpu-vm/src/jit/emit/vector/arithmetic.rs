@@ -33,7 +33,7 @@ pub(super) fn vector_arithmetic(emitter: &mut Emitter<'_>, inst: &Inst, arithmet
     let vtype = emitter.vectors.setting.vtype();
     let operands = vtype.and_then(|vtype| legal::operands(arithmetic, vtype));
     let (Some(vtype), Some(operands)) = (vtype, operands) else { return call_interpreter(emitter, inst) };
-    let (reads, writes) = crate::jit::dataflow::vector::vectors_of(arithmetic, operands);
+    let (reads, writes) = crate::analysis::dataflow::vector::vectors_of(arithmetic, operands);
     let touched = Touched { reads, writes };
     let most = vtype.vlmax();
     let work = Work { operands, count: emitter.vectors.setting.vl.unwrap_or(most) };

@@ -6,11 +6,11 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
+use crate::analysis::dataflow::vector::{VRegs, vectors};
+use crate::analysis::regs::{Regs, reads, scalars};
 use crate::inst::{Inst, Reg};
-use crate::jit::dataflow::vector::{VRegs, vectors};
 use crate::jit::emit::device::call_host;
 use crate::jit::emit::emitter::Emitter;
-use crate::jit::regs::{Regs, reads, scalars};
 use crate::jit::state::{HostCalls, State};
 
 /// Registers that an instruction reads and writes.

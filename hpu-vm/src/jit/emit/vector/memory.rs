@@ -11,8 +11,8 @@ use spin_abi::map::{PAGE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZ
 
 use super::fallback::Touched;
 use super::lanes::vector_of;
+use crate::analysis::dataflow::vector::{VRegs, may_reach_device};
 use crate::inst::{Inst, Reg};
-use crate::jit::dataflow::vector::{VRegs, may_reach_device};
 use crate::jit::emit::access::{GUEST, Host};
 use crate::jit::emit::device::lies_in;
 use crate::jit::emit::emitter::Emitter;

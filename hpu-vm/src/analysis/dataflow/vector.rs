@@ -1,8 +1,8 @@
 //! Vector type and length at each point of a region, and the vector registers that instructions use.
 
+use crate::analysis::cfg::Cfg;
 use crate::device::is_device;
 use crate::inst::{Inst, Reg};
-use crate::jit::cfg::Cfg;
 use crate::vector::legal::Operands;
 use crate::vector::vtype::VILL;
 use crate::vector::{

@@ -1,8 +1,8 @@
 //! Where control goes after an instruction, regardless of its context.
 
+use crate::analysis::regs::size;
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::regs::size;
 
 /// The alternate link register (unprivileged ISA, §2.5.1).
 const T0: Reg = Reg::new(5);

@@ -2,8 +2,8 @@
 
 use spin_abi::map::RETURN_ADDRESS;
 
-use crate::jit::cfg::{Block, BlockId, Cfg, End, Target};
-use crate::jit::regs::{Regs, reads, writes};
+use crate::analysis::cfg::{Block, BlockId, Cfg, End, Target};
+use crate::analysis::regs::{Regs, reads, writes};
 
 /// Live registers before each instruction of all blocks and at the end of each. `results` are read after the handler has
 /// returned.

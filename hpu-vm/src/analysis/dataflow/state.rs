@@ -5,14 +5,14 @@ use spin_abi::map::{
 };
 use spin_abi::regs::dma;
 
-use super::pointers::Pointers;
+use super::pointers::{Pointers, PointsTo};
 use super::vector;
 use crate::alu;
+use crate::analysis::cfg::Block;
+use crate::analysis::regs::{Regs, reads, writes};
 use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::cfg::Block;
-use crate::jit::regs::{Regs, reads, writes};
 use crate::vector::{VLEN_BYTES, VectorInst};
 
 /// Largest distance of sp from its initial value that is tracked.
@@ -98,6 +98,20 @@ impl RegState {
     /// Whether a register certainly points to the stack or near it, where no device is.
     pub(crate) fn is_stack(&self, reg: Reg) -> bool {
         reg == Reg::SP && self.stack.is_some()
+    }
+
+    /// Distance of sp from its value at the start of the handler, if it is known.
+    pub(crate) const fn stack(&self) -> Option<i32> {
+        self.stack
+    }
+
+    /// Memory that a register which is no constant most likely points to.
+    pub(crate) fn points_to(&self, reg: Reg) -> Option<PointsTo> {
+        match self.constant(reg) {
+            Some(_) => None,
+            None if reg == Reg::SP => Some(PointsTo::Stack),
+            None => self.pointers.target(reg),
+        }
     }
 
     /// Whether a register most likely points into the packet in L1.

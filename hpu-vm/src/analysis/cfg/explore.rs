@@ -35,6 +35,8 @@ pub(crate) struct Scope<'c> {
     /// Possible targets of computed jumps.
     pub(crate) taken: &'c BTreeSet<u32>,
     pub(crate) cost: Cost,
+    /// Whether code that the image marks as cold is in other regions.
+    pub(crate) parts_cold: bool,
 }
 
 /// Builds the graph of the handler at `entry`.
@@ -148,8 +150,8 @@ impl<'c> Explorer<'c> {
     /// Begins a block where a jump leads. Cold code of a handler comes later; that of a shared region has no other region.
     fn lead(&mut self, from: Place, to: Place) {
         let code = self.scope.code;
-        let is_handler = self.entry.is_some();
-        if is_handler && code.is_cold(to.pc) && !code.is_cold(from.pc) && to.context != InlineContext::OUTSIDE {
+        let parts_cold = self.entry.is_some() && self.scope.parts_cold;
+        if parts_cold && code.is_cold(to.pc) && !code.is_cold(from.pc) && to.context != InlineContext::OUTSIDE {
             self.cold.insert(to);
         } else {
             self.begin_block(to);

@@ -1,14 +1,20 @@
-//! Registers that most likely point into the packet in L1. A task finds the packet's address in the task registers, which
-//! its arguments point to. Memory is not tracked, so these facts are hints.
+//! Registers that most likely point into the packet or into handler memory. A task finds their addresses in the task
+//! registers, which its arguments point to. Memory is not tracked, so these facts are hints.
 
 use spin_abi::map::DRIVER_BASE;
-use spin_abi::regs::{PACKET_ADDR, TASK_FIRST};
+use spin_abi::regs::{HANDLER_MEM_ADDR, L2_PACKET_ADDR, PACKET_ADDR, TASK_FIRST};
 
+use crate::analysis::regs::Regs;
 use crate::inst::{Inst, Op, Reg};
-use crate::jit::regs::Regs;
 
 /// Distance from the first task register to the one with the packet's address.
-const PACKET_FIELD: i32 = (PACKET_ADDR - TASK_FIRST) as i32;
+#[cfg(test)]
+const PACKET_FIELD: i32 = distance(PACKET_ADDR);
+
+/// Distance from the first task register to another one.
+const fn distance(register: u32) -> i32 {
+    (register - TASK_FIRST).cast_signed()
+}
 
 /// Registers by what they point to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +25,10 @@ pub(crate) struct Pointers {
     task: Regs,
     /// The packet in L1.
     packet: Regs,
+    /// The packet in L2.
+    l2_packet: Regs,
+    /// Handler memory.
+    handler_mem: Regs,
 }
 
 impl Pointers {
@@ -27,46 +37,82 @@ impl Pointers {
         Self { arguments: Regs(0).with(Reg::A0), ..Self::default() }
     }
 
-    /// Whether a register points into the packet.
+    /// Whether a register points into the packet in L1.
     pub(crate) const fn point_to_packet(self, reg: Reg) -> bool {
         self.packet.has(reg)
     }
 
+    /// Where a register points to, if that is known.
+    pub(crate) const fn target(self, reg: Reg) -> Option<PointsTo> {
+        if self.packet.has(reg) {
+            Some(PointsTo::Packet)
+        } else if self.l2_packet.has(reg) {
+            Some(PointsTo::L2Packet)
+        } else if self.handler_mem.has(reg) {
+            Some(PointsTo::HandlerMemory)
+        } else if self.task.has(reg) || self.arguments.has(reg) {
+            Some(PointsTo::Stack)
+        } else {
+            None
+        }
+    }
+
     /// Forgets a register.
     pub(crate) fn forget(&mut self, reg: Reg) {
-        for set in [&mut self.arguments, &mut self.task, &mut self.packet] {
+        let Self { arguments, task, packet, l2_packet, handler_mem } = self;
+        for set in [arguments, task, packet, l2_packet, handler_mem] {
             *set = set.without(reg);
         }
     }
 
     /// Applies an instruction that writes `rd`; `address` is that of its access, if it is a constant.
     pub(crate) fn transfer(&mut self, rd: Reg, inst: &Inst, address: Option<u32>) {
-        let Self { arguments, task, packet } = *self;
+        let Self { arguments, task, packet, l2_packet, handler_mem } = *self;
         let is_copy = inst.op == Op::Addi && inst.imm == 0;
         let loads = |from: Regs, at: i32| inst.op == Op::Lw && from.has(inst.rs1) && inst.imm == at;
-        let in_driver_page = inst.op == Op::Lw && address == Some(DRIVER_BASE + PACKET_ADDR);
-        let to_packet = match inst.op {
-            Op::Addi => packet.has(inst.rs1),
-            Op::Add => packet.has(inst.rs1) || packet.has(inst.rs2),
-            Op::Sub => packet.has(inst.rs1) && !packet.has(inst.rs2),
-            Op::Sh1add | Op::Sh2add | Op::Sh3add => packet.has(inst.rs2),
-            _ => in_driver_page || loads(task, PACKET_FIELD),
+        let stays_in = |memory: Regs, register: u32| match inst.op {
+            Op::Addi => memory.has(inst.rs1),
+            Op::Add => memory.has(inst.rs1) || memory.has(inst.rs2),
+            Op::Sub => memory.has(inst.rs1) && !memory.has(inst.rs2),
+            Op::Sh1add | Op::Sh2add | Op::Sh3add => memory.has(inst.rs2),
+            Op::Lw => address == Some(DRIVER_BASE + register) || loads(task, distance(register)),
+            _ => false,
         };
+        let in_packet = stays_in(packet, PACKET_ADDR);
+        let in_l2_packet = stays_in(l2_packet, L2_PACKET_ADDR);
+        let in_handler_mem = stays_in(handler_mem, HANDLER_MEM_ADDR);
         self.forget(rd);
         let add = |set: &mut Regs, has: bool| *set = if has { set.with(rd) } else { *set };
         add(&mut self.arguments, is_copy && arguments.has(inst.rs1));
         add(&mut self.task, (is_copy && task.has(inst.rs1)) || loads(arguments, 0));
-        add(&mut self.packet, to_packet);
+        add(&mut self.packet, in_packet);
+        add(&mut self.l2_packet, in_l2_packet);
+        add(&mut self.handler_mem, in_handler_mem);
     }
 
     /// Keeps what holds in both.
     pub(crate) const fn join(&self, other: &Self) -> Self {
         Self {
-            arguments: Regs(self.arguments.0 & other.arguments.0),
-            task: Regs(self.task.0 & other.task.0),
-            packet: Regs(self.packet.0 & other.packet.0),
+            arguments: self.arguments.and(other.arguments),
+            task: self.task.and(other.task),
+            packet: self.packet.and(other.packet),
+            l2_packet: self.l2_packet.and(other.l2_packet),
+            handler_mem: self.handler_mem.and(other.handler_mem),
         }
     }
+}
+
+/// Memory that a register most likely points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PointsTo {
+    /// The packet in L1.
+    Packet,
+    /// The packet in L2.
+    L2Packet,
+    /// Handler memory.
+    HandlerMemory,
+    /// The stack, its task registers or the arguments.
+    Stack,
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ const fn call(by: i32) -> Inst {
 fn graph(code: &Code, entry: u32) -> Cfg {
     let taken = BTreeSet::new();
     let functions = Functions::new(code, &[entry], &taken);
-    super::handler(Scope { code, functions: &functions, taken: &taken, cost: COST }, entry)
+    super::handler(Scope { code, functions: &functions, taken: &taken, cost: COST, parts_cold: true }, entry)
 }
 
 /// The graph of a handler that begins with the first instruction.
@@ -106,7 +106,7 @@ fn shared_code_is_divided_by_functions_and_entered_at_calls_and_returns() {
     let regions = Regions::new(&code, functions, &[1, 2, 4].map(|at| BASE + 4 * at).into(), &taken, COST);
     let entries = |region: &Region| region.entries.iter().map(|&pc| index(pc)).collect::<Vec<_>>();
     assert_eq!(regions.regions.iter().map(entries).collect::<Vec<_>>(), [vec![1], vec![2, 4]]);
-    let scope = Scope { code: &code, functions: &regions.functions, taken: &taken, cost: COST };
+    let scope = Scope { code: &code, functions: &regions.functions, taken: &taken, cost: COST, parts_cold: true };
     let cfg = super::shared(scope, &regions.regions[1]);
     let Start::Points(points) = &cfg.start else { panic!("a shared region") };
     assert_eq!(points.iter().map(|&id| index(cfg.blocks[id].start)).collect::<Vec<_>>(), [2, 4]);

@@ -20,7 +20,7 @@ mod loops;
 mod regions;
 mod targets;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 pub(crate) use explore::{Scope, handler, shared};
 pub(crate) use flow::Cost;

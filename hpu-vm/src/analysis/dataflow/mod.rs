@@ -1,7 +1,7 @@
 //! Facts about a region, computed once before anything is emitted: the state of the registers before each instruction,
 //! and liveness after it.
 //!
-//! * [`pointers`]: registers that most likely point into the packet.
+//! * [`pointers`]: registers that most likely point into the packet or into handler memory.
 //! * [`state`]: the lattice.
 //! * [`liveness`]: registers that may still be read.
 //! * [`vector`]: vector type and length.
@@ -11,10 +11,11 @@ mod pointers;
 mod state;
 pub(crate) mod vector;
 
+use crate::analysis::cfg::{BlockId, Cfg, End, Target};
+use crate::analysis::regs::Regs;
 use crate::inst::{Inst, Op};
-use crate::jit::cfg::{BlockId, Cfg, End, Target};
-use crate::jit::regs::Regs;
 
+pub(crate) use pointers::PointsTo;
 pub(crate) use state::RegState;
 
 /// What is known where a region is entered.

@@ -1,0 +1,130 @@
+//! Programs of contexts in the XDP hook: the hook process loads them, the loader process puts them into the filter's table.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::memory::Region;
+
+use super::client::{HookError, HookProcess, LoadRequest};
+use super::message::MapToken;
+use crate::control::loader_process::client::LoaderProcess;
+use crate::hook::{LoadedProgram, MAX_PROGRAMS, Programs, Refusal};
+
+/// Processors that packets may be received on (kernel documentation: `cputopology.rst`).
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+/// Name of the maps, for tools.
+const MAP_NAME: &str = "spin_memory";
+
+/// Both processes, and what they have been given.
+#[derive(Debug)]
+pub struct HookPrograms {
+    hook: Arc<HookProcess>,
+    loader: Arc<LoaderProcess>,
+    sockets: MapToken,
+    processors: u32,
+    /// Memory that exists, with its map in the hook process.
+    regions: Mutex<Vec<(Weak<Region>, MapToken)>>,
+    /// Places in the filter's table that programs have.
+    taken: Mutex<BTreeSet<u32>>,
+}
+
+impl HookPrograms {
+    /// Programs that hand packets of user space to the sockets of a map.
+    ///
+    /// # Errors
+    /// The hook process does not take the map.
+    pub fn new(hook: Arc<HookProcess>, loader: Arc<LoaderProcess>, sockets: BorrowedFd<'_>) -> Result<Self, HookError> {
+        let sockets = hook.add_sockets(sockets)?;
+        let (processors, regions, taken) = (possible_processors(), Mutex::default(), Mutex::default());
+        Ok(Self { hook, loader, sockets, processors, regions, taken })
+    }
+
+    /// Has the hook process close the maps of memory that is gone.
+    fn free_maps(&self) -> Result<(), HookError> {
+        let mut regions = lock(&self.regions);
+        let is_gone = |(region, _): &(Weak<Region>, MapToken)| region.strong_count() == 0;
+        let gone: Vec<MapToken> = regions.iter().filter(|entry| is_gone(entry)).map(|(_, token)| *token).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        regions.retain(|entry| !is_gone(entry));
+        self.hook.free_maps(&gone)
+    }
+
+    /// The map of a region that exists.
+    fn token(&self, region: &Arc<Region>) -> Option<MapToken> {
+        let is_it = |(known, _): &&(Weak<Region>, MapToken)| known.as_ptr() == Arc::as_ptr(region);
+        lock(&self.regions).iter().find(is_it).map(|(_, token)| *token)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is complete, or has not begun.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(error: &impl ToString) -> Refusal {
+    Refusal(error.to_string())
+}
+
+impl Programs for HookPrograms {
+    fn processors(&self) -> u32 {
+        self.processors
+    }
+
+    fn region(&self, len: usize) -> Result<Arc<Region>, Refusal> {
+        self.free_maps().map_err(|error| refused(&error))?;
+        let bytes = u32::try_from(len).map_err(|error| refused(&error))?;
+        let (token, map) = self.hook.make_map(MAP_NAME, bytes).map_err(|error| refused(&error))?;
+        let region = Region::adopt(map, len)?;
+        lock(&self.regions).push((Arc::downgrade(&region), token));
+        Ok(region)
+    }
+
+    fn load(
+        &self,
+        image: &[u8],
+        layout: &Layout,
+        options: Options,
+        maps: &[&Arc<Region>],
+    ) -> Result<LoadedProgram, Refusal> {
+        let tokens: Option<Vec<MapToken>> = maps.iter().map(|region| self.token(region)).collect();
+        let mut tokens = tokens.ok_or_else(|| Refusal("memory that is in no map".to_owned()))?;
+        let sockets = u32::try_from(tokens.len()).ok();
+        tokens.push(self.sockets);
+        let request = LoadRequest { image, layout, options: Options { sockets, ..options }, maps: &tokens };
+        let loaded = self.hook.load(request).map_err(|error| refused(&error))?;
+        Ok(LoadedProgram(loaded.fd))
+    }
+
+    fn take_index(&self) -> Option<u32> {
+        let mut taken = lock(&self.taken);
+        let index = (0..MAX_PROGRAMS).find(|index| !taken.contains(index))?;
+        taken.insert(index);
+        Some(index)
+    }
+
+    fn free_index(&self, index: u32) {
+        lock(&self.taken).remove(&index);
+    }
+
+    fn set(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), Refusal> {
+        self.loader.set_hook(index, program).map_err(|error| refused(&error))
+    }
+
+    fn clear(&self, index: u32) -> Result<(), Refusal> {
+        self.loader.clear_hook(index).map_err(|error| refused(&error))
+    }
+}
+
+/// One more than the number of the last processor that there may be.
+fn possible_processors() -> u32 {
+    let list = fs::read_to_string(POSSIBLE).ok();
+    let last = list.as_deref().and_then(|list| list.trim().rsplit(['-', ',']).next()?.parse::<u32>().ok());
+    let present = || thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
+    last.map(|last| last.saturating_add(1)).or_else(present).unwrap_or(1)
+}

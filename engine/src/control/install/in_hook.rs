@@ -1,0 +1,117 @@
+//! Puts the handler of a request into the XDP hook: memory that both tiers see, and the program.
+
+use std::sync::Arc;
+
+use hpu_vm::Image;
+use hpu_vm::bpf::layout::{Maps, SLOT};
+use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::memory::Region;
+use spin_abi::control::{BillKind, Checks, Install, RunInfo};
+use spin_pspin::hpu::entries::Entries;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::ContextMemory;
+
+use super::eligible;
+use super::prepare::context_memory;
+use crate::context::loader::Loader;
+use crate::hook::memory::{description, layout};
+use crate::hook::{Hook, Programs, Refusal, budget};
+use crate::install::error::TierRefusal;
+use crate::install::ledger::Charge;
+use crate::install::{InstallError, MatchSpec};
+
+/// A request that may be tried in the hook.
+pub(super) struct Request<'r> {
+    pub(super) install: &'r Install,
+    pub(super) run: &'r RunInfo,
+    pub(super) rules: &'r MatchSpec,
+    pub(super) entries: &'r Entries,
+    pub(super) file: &'r [u8],
+    pub(super) uid: u32,
+}
+
+/// Where a context's handlers are: image and memory, and the program if they are in the hook.
+pub(super) struct Placed {
+    pub(super) image: Arc<LoadedImage>,
+    pub(super) memory: ContextMemory,
+    pub(super) hook: Option<Arc<Hook>>,
+    /// Memory that only the program needs, on the user's bill.
+    pub(super) charge: Option<Arc<Charge>>,
+}
+
+impl Placed {
+    /// A context in user space.
+    ///
+    /// # Errors
+    /// [`InstallError::TooLarge`], and that there is no memory.
+    pub(super) fn in_user_space(
+        request: &Request<'_>,
+        loader: &Loader,
+        image: Arc<LoadedImage>,
+    ) -> Result<Self, InstallError> {
+        let make = |len| Region::new(len).map_err(InstallError::from);
+        let (parts, hpus) = ((&image.image, request.entries), request.run.hpus);
+        let memory = context_memory(request.install, hpus, parts, &loader.machine, make)?;
+        Ok(Self { image, memory, hook: None, charge: None })
+    }
+}
+
+impl From<Refusal> for TierRefusal {
+    fn from(Refusal(why): Refusal) -> Self {
+        Self::Unable(why)
+    }
+}
+
+impl From<InstallError> for TierRefusal {
+    fn from(error: InstallError) -> Self {
+        Self::Unable(error.to_string())
+    }
+}
+
+impl Request<'_> {
+    /// Loads the program, if that is `wanted`. Its packets go to user space as yet. `None`: it is not wanted.
+    ///
+    /// # Errors
+    /// Why it is not allowed, and [`TierRefusal::Unable`]: why the handler cannot run in the hook.
+    pub(super) fn enter(
+        &self,
+        wanted: Result<bool, TierRefusal>,
+        loader: &Loader,
+        image: &Image,
+    ) -> Result<Option<Placed>, TierRefusal> {
+        if !wanted? {
+            return Ok(None);
+        }
+        let programs = loader.programs().ok_or(TierRefusal::Unavailable)?;
+        eligible::check(self.install, self.run, self.rules, self.entries, image)?;
+        let make = |len| programs.region(len).map_err(TierRefusal::from);
+        let loaded = loader.load_in_hook(self.file, self.uid, |len| programs.region(len))?;
+        let memory = context_memory(self.install, self.run.hpus, (image, self.entries), &loader.machine, make)?;
+        let hook = self.load(programs, loader, &loaded, &memory)?;
+        let charge = loader.ledger.charge(self.uid, BillKind::ContextMemory, hook.bytes());
+        let charge = charge.map_err(InstallError::from)?;
+        Ok(Some(Placed { image: loaded, memory, hook: Some(Arc::new(hook)), charge: Some(Arc::new(charge)) }))
+    }
+
+    fn load(
+        &self,
+        programs: &Arc<dyn Programs>,
+        loader: &Loader,
+        image: &LoadedImage,
+        memory: &ContextMemory,
+    ) -> Result<Hook, Refusal> {
+        let whole_pages = self.run.checks == Checks::Page;
+        let layout = layout(&loader.machine, &image.memory, memory, whole_pages, self.run.hpus);
+        let layout = Layout { processors: programs.processors().min(layout.max_processors()), ..layout };
+        let slots = programs.region((layout.processors * SLOT) as usize)?;
+        let written = slots.write(0, &layout.slots(&description(memory)));
+        debug_assert!(written.is_some(), "the region was made for the slots");
+        let configuration = programs.region(Maps::CONFIGURATION_SIZE as usize)?;
+        let written = configuration.write(Maps::BUDGET as usize, &budget(self.run.watchdog_us).to_ne_bytes());
+        debug_assert!(written.is_some(), "the region was made for the configuration");
+        let options = Options { decides: self.run.verdicts, ..Options::default() };
+        let maps = [&configuration, &slots, image.memory.region(), memory.region()];
+        let program = programs.load(self.file, &layout, options, &maps)?;
+        Hook::new(programs.clone(), program, slots)
+    }
+}

@@ -1,0 +1,51 @@
+//! Counters and faults of a program, as the engine's.
+
+use hpu_vm::bpf::layout::{Counter as InHook, Counters};
+use hpu_vm::memory::Region;
+use spin_abi::counters::Counter;
+
+/// What a program has counted on all processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HookCounts(Counters);
+
+impl HookCounts {
+    /// Reads the slots of a program. Each counter is read whole; they may be of different moments.
+    #[must_use]
+    pub fn read(slots: &Region) -> Self {
+        let mut bytes = vec![0; slots.len()];
+        let read = slots.read(0, &mut bytes);
+        debug_assert!(read.is_some(), "the region has as many bytes");
+        Self(Counters::sum(&bytes))
+    }
+
+    /// A counter of the program.
+    #[must_use]
+    pub const fn get(&self, counter: InHook) -> u64 {
+        self.0.get(counter)
+    }
+
+    /// What to add to the context's counters. A payload handler runs on each packet, which is a message.
+    pub fn of_context(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        let runs = self.get(InHook::Runs);
+        let lost = self.get(InHook::Lost);
+        let sent = self.get(InHook::Sent);
+        [
+            (Counter::Matched, runs + lost),
+            (Counter::PayloadRuns, runs),
+            (Counter::Released, runs + lost),
+            (Counter::Messages, runs + lost),
+            (Counter::CommandsSend, sent),
+            (Counter::TxPackets, sent),
+            (Counter::TxBytes, self.get(InHook::SentBytes)),
+            (Counter::TxMoved, sent),
+            (Counter::Faults, self.get(InHook::Faults)),
+            (Counter::Passed, self.get(InHook::Passed)),
+            (Counter::DropVerdict, self.get(InHook::Discarded)),
+            (Counter::DropVerdictBytes, self.get(InHook::DiscardedBytes)),
+            (Counter::BadVerdicts, self.get(InHook::BadVerdicts)),
+            (Counter::HookRuns, runs),
+            (Counter::DropHook, lost),
+        ]
+        .into_iter()
+    }
+}

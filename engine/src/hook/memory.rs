@@ -1,0 +1,43 @@
+//! Guest addresses of a program's maps.
+
+use hpu_vm::bpf::Layout;
+use hpu_vm::bpf::layout::{Description, Maps, Range};
+use spin_abi::map::{Machine, PAGE};
+use spin_pspin::hpu::memory::{ContextMemory, ImageMemory, MappedBytes};
+
+/// Maps of the handler's memory: the image's, then the context's own.
+const IMAGE: u32 = Maps::MEMORY;
+const CONTEXT: u32 = Maps::MEMORY + 1;
+
+/// The memory of a handler for its program, with no processors as yet. With page checks, ranges extend to the ends of their pages, as in user space.
+#[must_use]
+pub fn layout(
+    machine: &Machine,
+    image: &ImageMemory,
+    memory: &ContextMemory,
+    whole_pages: bool,
+    first_hpu: u32,
+) -> Layout {
+    let range = |(base, bytes): (u32, MappedBytes), map: u32| {
+        let len = if whole_pages { (base + bytes.len).next_multiple_of(PAGE) - base } else { bytes.len };
+        let offset = u32::try_from(bytes.offset).unwrap_or(u32::MAX);
+        Range { base, len, writable: bytes.writable, map, offset }
+    };
+    let own = memory.shared_ranges().map(|part| range(part, CONTEXT));
+    let parts = image.ranges_for(memory.handler().0).map(|part| range(part, IMAGE));
+    Layout {
+        machine: *machine,
+        hpu: (0, 0),
+        first_hpu,
+        processors: 0,
+        ranges: own.chain(parts).collect(),
+        host: None,
+        own_task: false,
+    }
+}
+
+/// Content of the task registers.
+#[must_use]
+pub fn description(memory: &ContextMemory) -> Description {
+    Description { handler_mem: memory.handler(), scratchpads: memory.scratchpads(), host: (0, 0) }
+}

@@ -1,0 +1,148 @@
+//! Contexts whose handlers run in the kernel's XDP hook: their memory, their program, and what it counts.
+//!
+//! * [`memory`]: guest addresses of the program's maps.
+//! * [`counts`]: counters and faults of a program, as the engine's.
+
+pub mod counts;
+pub mod memory;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::memory::{Region, SpaceError};
+
+/// Maximum number of programs at one time: the size of the filter's table.
+pub const MAX_PROGRAMS: u32 = 2048;
+/// Turns of loops per microsecond of a handler's time limit. A turn takes up to about 0.1 µs.
+const TURNS_PER_MICROSECOND: u64 = 10;
+/// Longest time of a handler in the hook, in microseconds: the processor does nothing else meanwhile.
+const MAX_TIME: u64 = 2_000;
+
+/// Turns of loops that a handler with a time limit in microseconds may take.
+#[must_use]
+pub const fn budget(watchdog_us: u64) -> u64 {
+    TURNS_PER_MICROSECOND * if watchdog_us < MAX_TIME { watchdog_us } else { MAX_TIME }
+}
+
+/// Why a handler does not run in the hook, for users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+impl From<SpaceError> for Refusal {
+    fn from(error: SpaceError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Loads programs, with privileges that the engine does not have.
+pub trait Programs: fmt::Debug + Send + Sync {
+    /// Number of processors that packets may be received on.
+    fn processors(&self) -> u32;
+
+    /// Makes memory of `len` bytes that programs can access, all zero.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn region(&self, len: usize) -> Result<Arc<Region>, Refusal>;
+
+    /// Translates and loads the payload handler of an image. `maps` are the memory by map index.
+    ///
+    /// # Errors
+    /// Why the handler cannot run in the hook.
+    fn load(
+        &self,
+        image: &[u8],
+        layout: &Layout,
+        options: Options,
+        maps: &[&Arc<Region>],
+    ) -> Result<LoadedProgram, Refusal>;
+
+    /// A place in the filter's table that no program has.
+    fn take_index(&self) -> Option<u32>;
+
+    /// Gives a place back that has no program.
+    fn free_index(&self, index: u32);
+
+    /// Has packets of a place go to a program.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn set(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), Refusal>;
+
+    /// Has packets of a place go to user space.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn clear(&self, index: u32) -> Result<(), Refusal>;
+}
+
+/// A program in the kernel.
+#[derive(Debug)]
+pub struct LoadedProgram(pub OwnedFd);
+
+/// The program of a context. It exists as long as the context on any thread.
+#[derive(Debug)]
+pub struct Hook {
+    programs: Arc<dyn Programs>,
+    index: u32,
+    loaded: LoadedProgram,
+    /// What each processor needs for itself, and counts.
+    slots: Arc<Region>,
+}
+
+impl Hook {
+    /// A loaded program, whose packets still go to user space.
+    ///
+    /// # Errors
+    /// When there are as many programs as there can be.
+    pub fn new(programs: Arc<dyn Programs>, loaded: LoadedProgram, slots: Arc<Region>) -> Result<Self, Refusal> {
+        let index = programs.take_index();
+        let index =
+            index.ok_or_else(|| Refusal(format!("{MAX_PROGRAMS} handlers run in the hook, the most possible")))?;
+        Ok(Self { programs, index, loaded, slots })
+    }
+
+    /// Its place in the filter's table.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Has the context's packets go to the program.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn activate(&self) -> Result<(), Refusal> {
+        self.programs.set(self.index, self.loaded.0.as_fd())
+    }
+
+    /// Has the context's packets go to user space. Packets that are in the program end there.
+    pub fn deactivate(&self) {
+        if let Err(refusal) = self.programs.clear(self.index) {
+            tracing::warn!("a handler stays in the hook: {refusal}");
+        }
+    }
+
+    /// Bytes of memory that only the program needs.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counts(&self) -> counts::HookCounts {
+        counts::HookCounts::read(&self.slots)
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        // Nobody else uses the place: the context is gone.
+        self.deactivate();
+        self.programs.free_index(self.index);
+    }
+}

@@ -1,0 +1,97 @@
+//! Handlers that cannot run in the hook, and why.
+
+use std::fmt;
+
+use super::command_words::{Before, Command, issues};
+use super::layout::Layout;
+use crate::analysis::cfg::{BlockId, Cfg};
+use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::inst::{Format, Inst, Op};
+
+/// Why a handler cannot run in the hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ineligible {
+    /// Calls are recursive, too deep, or too much code; or a jump leads to where the image names no function.
+    Calls {
+        /// Address at which its code would continue.
+        address: u32,
+    },
+    /// There are vector instructions.
+    Vectors {
+        /// Address of the first one.
+        address: u32,
+    },
+    /// A counter or another CSR is read or written.
+    Counters {
+        /// Address of the first such instruction.
+        address: u32,
+    },
+    /// There is a command other than a send, or a write or copy to host memory of a few bytes whose number is known.
+    Command {
+        /// Address of the instruction that issues it.
+        address: u32,
+    },
+    /// There are environment calls.
+    EnvironmentCall {
+        /// Address of the first one.
+        address: u32,
+    },
+}
+
+impl Ineligible {
+    /// Address of the code that is the reason.
+    #[must_use]
+    pub const fn address(self) -> u32 {
+        match self {
+            Self::Calls { address }
+            | Self::Vectors { address }
+            | Self::Counters { address }
+            | Self::Command { address }
+            | Self::EnvironmentCall { address } => address,
+        }
+    }
+}
+
+impl fmt::Display for Ineligible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::Calls { .. } => "calls or jumps that cannot be followed",
+            Self::Vectors { .. } => "a vector instruction",
+            Self::Counters { .. } => "access to a counter or CSR",
+            Self::Command { .. } => "a command other than sends and writes of few bytes to the host",
+            Self::EnvironmentCall { .. } => "an ecall",
+        };
+        write!(f, "{what} (pc {:#010x})", self.address())
+    }
+}
+
+/// Looks at all code that the handler reaches.
+pub(super) fn check(cfg: &Cfg, facts: &Dataflow, reached: &[bool], layout: &Layout) -> Result<(), Ineligible> {
+    let blocks = || (0..cfg.blocks.len()).filter(|&id| reached[id]);
+    let leaves = |id| cfg.targets(id).find(|target| target.block.is_none()).map(|target| target.pc);
+    if let Some(address) = blocks().find_map(leaves).or_else(|| cfg.exits.first().copied()) {
+        return Err(Ineligible::Calls { address });
+    }
+    let mut insts = blocks().flat_map(|id| &cfg.blocks[id].body);
+    let refused = insts.find_map(|(pc, decoded)| refused(*pc, &decoded.inst));
+    let command = || blocks().find_map(|block| other_command(cfg, facts, block, layout));
+    refused.or_else(command).map_or(Ok(()), Err)
+}
+
+/// A command that the program does not make.
+fn other_command(cfg: &Cfg, facts: &Dataflow, block: BlockId, layout: &Layout) -> Option<Ineligible> {
+    let mut issues = facts.walk(cfg, block).filter(|(_, inst, state)| issues(inst, state));
+    let other = |&(index, ..): &(usize, &Inst, &RegState)| {
+        Before { cfg, facts, block, index }.command(layout) == Command::Other
+    };
+    issues.find(other).map(|(index, ..)| Ineligible::Command { address: cfg.blocks[block].body[index].0 })
+}
+
+fn refused(address: u32, inst: &Inst) -> Option<Ineligible> {
+    match inst.op.format() {
+        Format::Vector => Some(Ineligible::Vectors { address }),
+        Format::Csr | Format::CsrImmediate => Some(Ineligible::Counters { address }),
+        Format::System if inst.op == Op::Ecall => Some(Ineligible::EnvironmentCall { address }),
+        _ => None,
+    }
+}

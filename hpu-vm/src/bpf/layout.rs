@@ -1,0 +1,373 @@
+//! Memory of a handler in the hook: guest addresses, and where the bytes are.
+
+use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, STACK_WINDOW, TASK_BLOCK};
+use spin_abi::regs;
+
+use super::insn::MapIndex;
+
+/// Bytes of the array map at [`Maps::SLOTS`] for each processor.
+pub const SLOT: u32 = 3 * 4096;
+/// Offset in a slot of the packet's copy in L1. The stack window is before it.
+pub const L1_PACKET: u32 = STACK_WINDOW;
+/// Offset in a slot of the [`Record`].
+pub const RECORD: u32 = L1_PACKET + PACKET_WINDOW;
+/// Offset in a slot of the [`Counters`].
+pub const COUNTERS: u32 = RECORD + 64;
+/// Offset in a slot of the initial value of tp, 4 bytes.
+pub const THREAD_POINTER: u32 = COUNTERS + 256;
+/// Offset in a slot of the latest [`FAULTS`] faults.
+pub const FAULT_RING: u32 = THREAD_POINTER + 64;
+/// Number of faults that a slot keeps: fault n is in entry n modulo this.
+pub const FAULTS: u32 = 16;
+/// Size of an entry: cause, address of the instruction, data address, unused.
+pub const FAULT_ENTRY: u32 = 16;
+
+const _: () = assert!(RECORD + Record::SIZE <= COUNTERS && COUNTERS + 8 * Counter::COUNT <= THREAD_POINTER);
+const _: () = assert!(FAULT_RING + FAULTS * FAULT_ENTRY <= SLOT);
+
+/// Counters of a processor since its slot was made, 8 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Counter {
+    /// Packets whose handler ended in the hook.
+    Runs,
+    /// Frames sent.
+    Sent,
+    /// Bytes of them.
+    SentBytes,
+    /// Handlers that were ended by a fault.
+    Faults,
+    /// Packets that went to user space.
+    Left,
+    /// Packets that user space should have had, but whose handler had already written.
+    Lost,
+    /// Turns of loops.
+    Turns,
+    /// Packets that a verdict passed to the kernel.
+    Passed,
+    /// Packets that a verdict discarded.
+    Discarded,
+    /// Bytes of them.
+    DiscardedBytes,
+    /// Return values that are no verdict.
+    BadVerdicts,
+    /// Commands that were issued.
+    Commands,
+}
+
+impl Counter {
+    /// Number of counters.
+    pub const COUNT: u32 = Self::Commands as u32 + 1;
+
+    /// Offset in a slot.
+    pub(super) const fn offset(self) -> u32 {
+        COUNTERS + 8 * self as u32
+    }
+}
+
+/// Counters of one or several processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters([u64; Counter::COUNT as usize]);
+
+impl Counters {
+    /// Sums the counters of all slots.
+    #[must_use]
+    pub fn sum(slots: &[u8]) -> Self {
+        let mut sums = Self::default();
+        for slot in slots.chunks_exact(SLOT as usize) {
+            let counters = slot[COUNTERS as usize..].chunks_exact(8);
+            for (sum, counter) in sums.0.iter_mut().zip(counters) {
+                *sum = sum.wrapping_add(counter.try_into().map_or(0, u64::from_ne_bytes));
+            }
+        }
+        sums
+    }
+
+    /// The value of a counter.
+    #[must_use]
+    pub const fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize]
+    }
+}
+
+/// How a handler ended on a packet, as the program writes it to its slot: words at these offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// How the handler ended.
+    pub outcome: Outcome,
+    /// Address of the instruction that ended it, if it did not return.
+    pub pc: u32,
+    /// Second value of the outcome: see [`Outcome`].
+    pub address: u32,
+    /// Turns of loops that are left of the budget.
+    pub budget: u64,
+    /// Length of the frame to send; 0 when there is none.
+    pub sent: u32,
+    /// a0 of a handler that returned.
+    pub result: u32,
+}
+
+impl Record {
+    /// Offset of the outcome's code.
+    pub const OUTCOME: u32 = 0;
+    /// Offset of the cause.
+    pub const CAUSE: u32 = 4;
+    /// Offset of the instruction's address.
+    pub const PC: u32 = 8;
+    /// Offset of the data address.
+    pub const ADDRESS: u32 = 12;
+    /// Offset of the rest of the budget, 8 bytes.
+    pub const BUDGET: u32 = 16;
+    /// Offset of the sent length.
+    pub const SENT: u32 = 24;
+    /// Offset of a0.
+    pub const RESULT: u32 = 28;
+    /// Size in bytes.
+    pub const SIZE: u32 = 32;
+
+    /// Reads the record of a processor from the map of slots. `None` when it has no such slot, or no valid outcome.
+    #[must_use]
+    pub fn read(slots: &[u8], processor: u32) -> Option<Self> {
+        let start = (processor * SLOT + RECORD) as usize;
+        let bytes = slots.get(start..start + Self::SIZE as usize)?;
+        let word = |at: u32| {
+            let [a, b, c, d] = *bytes[at as usize..].first_chunk().unwrap_or(&[0; 4]);
+            u32::from_ne_bytes([a, b, c, d])
+        };
+        let budget = bytes[Self::BUDGET as usize..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        Some(Self {
+            outcome: Outcome::from_codes(word(Self::OUTCOME), word(Self::CAUSE))?,
+            pc: word(Self::PC),
+            address: word(Self::ADDRESS),
+            budget,
+            sent: word(Self::SENT),
+            result: word(Self::RESULT),
+        })
+    }
+}
+
+/// How a handler ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The handler returned.
+    Returned,
+    /// The handler read the doorbell.
+    Finished,
+    /// The handler was ended: code of the [cause](spin_abi::fault::Cause).
+    Faulted(u32),
+    /// The handler did what only user space can do.
+    Left(Reason),
+}
+
+impl Outcome {
+    pub(super) const RETURNED: u32 = 1;
+    pub(super) const FINISHED: u32 = 2;
+    pub(super) const FAULTED: u32 = 3;
+    pub(super) const LEFT: u32 = 4;
+
+    fn from_codes(outcome: u32, cause: u32) -> Option<Self> {
+        Some(match outcome {
+            Self::RETURNED => Self::Returned,
+            Self::FINISHED => Self::Finished,
+            Self::FAULTED => Self::Faulted(cause),
+            Self::LEFT => Self::Left(Reason::ALL.into_iter().find(|reason| *reason as u32 == cause)?),
+            _ => return None,
+        })
+    }
+}
+
+/// What only user space can do, found while a handler ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Reason {
+    /// The frame is larger than a packet window.
+    FrameSize = 1,
+    /// The processor has no slot.
+    NoSlot = 2,
+    /// An access to the handler's memory by a pointer that was expected to point elsewhere.
+    UnexpectedPointer = 3,
+    /// An access by an alias of L1 or of the task registers.
+    Alias = 4,
+    /// An access to a device by a computed address.
+    Device = 5,
+    /// A jump to an address that is not among the expected ones.
+    Jump = 6,
+    /// A command that user space executes.
+    Command = 7,
+    /// The frame could not be changed to the length of the send.
+    Length = 8,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::FrameSize,
+        Self::NoSlot,
+        Self::UnexpectedPointer,
+        Self::Alias,
+        Self::Device,
+        Self::Jump,
+        Self::Command,
+        Self::Length,
+    ];
+}
+
+/// Maps of a program, by their indices.
+#[derive(Clone, Copy, Debug)]
+pub struct Maps;
+
+impl Maps {
+    /// The configuration: an array with one value of [`Maps::CONFIGURATION_SIZE`] bytes.
+    pub const CONFIGURATION: MapIndex = 0;
+    /// Slots: an array with one value of [`SLOT`] bytes per processor.
+    pub const SLOTS: MapIndex = 1;
+    /// First map of the handler's memory.
+    pub const MEMORY: MapIndex = 2;
+    /// Size of the configuration's value, in bytes.
+    pub const CONFIGURATION_SIZE: u32 = 16;
+    /// Offset of the budget in the configuration: turns of loops, 8 bytes.
+    pub const BUDGET: u32 = 0;
+    /// Offset of 8 bytes that are zero, which the verifier does not know.
+    pub const ZERO: u32 = 8;
+}
+
+/// Memory of a handler that all processors share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Guest address of the first byte.
+    pub base: u32,
+    /// Number of bytes.
+    pub len: u32,
+    /// Whether handlers may write to it.
+    pub writable: bool,
+    /// The array map with the bytes.
+    pub map: MapIndex,
+    /// Offset of the first byte in the map's value.
+    pub offset: u32,
+}
+
+impl Range {
+    /// Whether an address lies in the range.
+    pub(super) const fn contains(&self, address: u32) -> bool {
+        address.wrapping_sub(self.base) < self.len
+    }
+
+    /// Offset in the map's value of `len` bytes at `address`, if they lie in the range.
+    pub(super) fn offset_of(&self, address: u32, len: u32) -> Option<u32> {
+        let at = address.checked_sub(self.base)?;
+        (self.len >= len && at <= self.len - len).then(|| self.offset + at)
+    }
+}
+
+/// Content of the task registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Address and size of handler memory.
+    pub handler_mem: (u32, u32),
+    /// Address and size of the scratchpads by cluster.
+    pub scratchpads: [(u32, u32); Machine::MAX_CLUSTERS as usize],
+    /// Address and size of host memory.
+    pub host: (u64, u32),
+}
+
+/// Host memory that commands access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRange {
+    /// Host address of the first byte.
+    pub base: u64,
+    /// Number of bytes.
+    pub len: u32,
+    /// The array map with the bytes, from its start on.
+    pub map: MapIndex,
+}
+
+/// Memory and identity of a handler in the hook. All processors have the same stack and packet addresses.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The machine.
+    pub machine: Machine,
+    /// Cluster and HPU whose windows' addresses are used.
+    pub hpu: (u32, u32),
+    /// Number of the first HPU that processors are in each cluster: those before it are user space's.
+    pub first_hpu: u32,
+    /// Number of processors with a slot. Each has an HPU of its own.
+    pub processors: u32,
+    /// Memory that all processors share.
+    pub ranges: Vec<Range>,
+    /// Host memory, if the context has some.
+    pub host: Option<HostRange>,
+    /// Whether handlers may write to their task registers and arguments. If not, [`Layout::slots`] has their content, and
+    /// the program writes only the packet's size.
+    pub own_task: bool,
+}
+
+impl Layout {
+    /// Number of processors that have an HPU of their own.
+    #[must_use]
+    pub const fn max_processors(&self) -> u32 {
+        self.machine.clusters * self.machine.hpus_per_cluster.saturating_sub(self.first_hpu)
+    }
+
+    /// Content of the map of slots. Processor n is HPU `first_hpu + n / C` of cluster n mod C, if there are C clusters.
+    #[must_use]
+    pub fn slots(&self, description: &Description) -> Vec<u8> {
+        (0..self.processors).flat_map(|processor| self.slot(description, processor)).collect()
+    }
+
+    fn slot(&self, description: &Description, processor: u32) -> Vec<u8> {
+        let (cluster, hpu) = (processor % self.machine.clusters, self.first_hpu + processor / self.machine.clusters);
+        let gid = cluster * self.machine.hpus_per_cluster + hpu;
+        let mut slot = vec![0; SLOT as usize];
+        let mut put = |address: u32, value: u32| {
+            let at = (address - self.stack()) as usize;
+            slot[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        };
+        let [high, low] = [description.host.0 >> 32, description.host.0].map(|word| (word & 0xffff_ffff) as u32);
+        let registers = [
+            (regs::HANDLER_MEM_ADDR, description.handler_mem.0),
+            (regs::HANDLER_MEM_SIZE, description.handler_mem.1),
+            (regs::PACKET_ADDR, self.l1_packet()),
+            (regs::HOST_MEM_HIGH, high),
+            (regs::HOST_MEM_LOW, low),
+            (regs::HOST_MEM_SIZE, description.host.1),
+            (regs::L2_PACKET_ADDR, self.l2_packet()),
+            (regs::HOME_CLUSTER, cluster),
+            (regs::FLOW_ID, gid),
+        ];
+        registers.into_iter().for_each(|(register, value)| put(self.task() + register - regs::TASK_FIRST, value));
+        for (index, (base, size)) in (0..).zip(description.scratchpads) {
+            put(self.task() + regs::SCRATCHPAD_ADDR + 4 * index - regs::TASK_FIRST, base);
+            put(self.task() + regs::SCRATCHPAD_SIZE + 4 * index - regs::TASK_FIRST, size);
+        }
+        for (word, value) in (0..).zip([self.task(), gid, cluster, hpu]) {
+            put(self.arguments() + 4 * word, value);
+        }
+        put(self.stack() + THREAD_POINTER, cluster << 5 | hpu);
+        slot
+    }
+
+    /// Base of the stack window.
+    pub(super) const fn stack(&self) -> u32 {
+        self.machine.stack_base(self.hpu.0, self.hpu.1)
+    }
+
+    /// Initial stack pointer, where the task registers begin.
+    pub(super) const fn task(&self) -> u32 {
+        self.stack() + STACK_WINDOW - TASK_BLOCK
+    }
+
+    /// Address of `handler_args_t`.
+    pub(super) const fn arguments(&self) -> u32 {
+        self.stack() + STACK_WINDOW - HANDLER_ARGS
+    }
+
+    /// Base of the packet in L1.
+    pub(super) const fn l1_packet(&self) -> u32 {
+        self.machine.l1_packet_base(self.hpu.0, self.hpu.1)
+    }
+
+    /// Base of the packet in L2.
+    pub(super) const fn l2_packet(&self) -> u32 {
+        self.machine.l2_packet_window(self.hpu.0, self.hpu.1)
+    }
+}

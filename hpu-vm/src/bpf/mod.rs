@@ -1,0 +1,30 @@
+//! Handlers as eBPF programs, for the kernel's XDP hook.
+//!
+//! * [`insn`]: instructions and their encoding.
+//! * [`assembler`]: programs with labels.
+//! * [`machine`]: an interpreter of programs, which checks each access.
+//! * [`layout`]: memory of a handler in the hook, and what the program records.
+//! * [`options`]: options of a translation.
+//! * [`flow`]: facts about the order of blocks and accesses.
+//! * [`command_words`]: words of commands that are known.
+//! * [`eligible`]: handlers that cannot run in the hook.
+//! * `emit`: emission.
+//! * [`program`]: the translation of a handler.
+
+mod assembler;
+mod command_words;
+mod eligible;
+mod emit;
+mod flow;
+pub mod insn;
+pub mod layout;
+pub mod machine;
+mod options;
+mod program;
+
+pub use assembler::Insns;
+pub use eligible::Ineligible;
+pub use layout::Layout;
+pub use machine::Machine;
+pub use options::{L1Packet, Options};
+pub use program::{Program, Source};
