@@ -1,6 +1,6 @@
 //! Compiled matching rules, which the XDP program and the matcher evaluate alike: one flat list of tests, and exact keys.
 //!
-//! A frame is *matched* when a rule of the list holds, or when it has one of the keys.
+//! A frame is *matched* when a rule of the list holds, or when it has one of the keys. It goes to the [`Target`] of one of them.
 //!
 //! # Evaluation
 //! A table is a list of [`Test`]s. Consecutive tests up to one flagged [`END_OF_RULE`] form a *rule*, which holds when
@@ -31,13 +31,18 @@
 //! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58). L4 + 4 * data offset (>= 5) for TCP (6). Present
 //!   when that is at or before the packet's end. Absent for other protocols.
 //! * Limit of Ip, L4 and Payload: the packet's end, so Ethernet padding is never taken for payload.
+//! * [`Base::Kind`]: no bytes; the word is `ethertype << 16 | ip version << 8 | protocol` (version 0 when Ip is
+//!   absent), whatever the offset.
 //!
 //! # Exact keys
 //! Most rules name a protocol, a destination port and perhaps a destination address. They become [`ExactKey`]s, which are
 //! looked up by hash: their number adds nothing to the cost of a frame. A frame of TCP or UDP whose first four L4 bytes
 //! are present has two keys: one with its destination address, and one with [`ExactKey::ANY_ADDRESS`].
-//! * [`Base::Kind`]: no bytes; the word is `ethertype << 16 | ip version << 8 | protocol` (version 0 when Ip is
-//!   absent), whatever the offset.
+//!
+//! # Targets
+//! A frame's key is the one with any address, if the set has it, unless the set has the other one too and the first is marked
+//! [`KeyRule::has_narrower`]. A frame without a key goes to the target of the first rule of the list that holds. A frame with a key goes
+//! to the target of the first rule that holds among the first [`KeyRule::tests_before`] tests, and to the key's target if there is none.
 
 use alloc::vec::Vec;
 
@@ -47,6 +52,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_TESTS: usize = 512;
 /// Maximum number of keys: the size of the XDP program's hash map.
 pub const MAX_KEYS: usize = 16_384;
+/// Maximum number of programs: the size of the XDP program's map of them.
+pub const MAX_PROGRAMS: u32 = 2048;
 /// Maximum number of VLAN tags skipped (802.1ad: an outer and an inner one).
 pub const MAX_VLAN_TAGS: usize = 2;
 /// Maximum number of IPv6 extension headers skipped.
@@ -138,26 +145,80 @@ impl ExactKey {
     }
 }
 
+/// Where frames go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Target {
+    /// The socket of the queue on which they came.
+    #[default]
+    UserSpace,
+    /// The program with this index, below [`MAX_PROGRAMS`]. If there is none, to user space.
+    Program(u16),
+}
+
+impl Target {
+    /// The number of the XDP program: 0 for user space, one more than the index for a program.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::UserSpace => 0,
+            Self::Program(index) => index as u32 + 1,
+        }
+    }
+}
+
+/// A key, and where its frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyRule {
+    /// The key.
+    pub key: ExactKey,
+    /// Where frames go for which no earlier rule holds.
+    pub target: Target,
+    /// Number of tests at the begin of the list whose rules go before the key.
+    pub tests_before: u16,
+    /// Whether frames of some addresses go elsewhere.
+    pub has_narrower: bool,
+}
+
+impl KeyRule {
+    /// All frames with the key go to user space.
+    #[must_use]
+    pub const fn user_space(key: ExactKey) -> Self {
+        Self { key, target: Target::UserSpace, tests_before: 0, has_narrower: false }
+    }
+
+    /// The 8 bytes of the XDP program's value, in host order.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.target.number().to_ne_bytes());
+        bytes[4..6].copy_from_slice(&self.tests_before.to_ne_bytes());
+        bytes[6] = u8::from(self.has_narrower);
+        bytes
+    }
+}
+
 /// Rules of all contexts, as a NIC's filter takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSet {
     /// The list of tests, at most [`MAX_TESTS`].
     pub tests: Vec<Test>,
+    /// Where frames of each test's rule go. If it is shorter than the list, those of other tests go to user space.
+    pub targets: Vec<Target>,
     /// The exact keys, at most [`MAX_KEYS`]. The order has no meaning.
-    pub keys: Vec<ExactKey>,
+    pub keys: Vec<KeyRule>,
 }
 
 impl RuleSet {
-    /// Rules without exact keys.
+    /// Rules without exact keys, for frames to user space.
     #[must_use]
     pub fn list(tests: &[Test]) -> Self {
-        Self { tests: tests.to_vec(), keys: Vec::new() }
+        Self { tests: tests.to_vec(), ..Self::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ExactKey, Test};
+    use super::{ExactKey, KeyRule, Target, Test};
     use core::mem::{offset_of, size_of};
 
     #[test]
@@ -166,6 +227,17 @@ mod tests {
         let key = ExactKey { address, port: [16, 17], version: 18, protocol: 19 };
         let bytes: [u8; 20] = core::array::from_fn(|index| index as u8);
         assert_eq!(key.to_bytes(), bytes);
+    }
+
+    #[test]
+    fn a_value_has_the_bytes_of_the_xdp_program() {
+        let key = ExactKey { address: [0; 16], port: [0; 2], version: 4, protocol: 17 };
+        let rule = KeyRule { key, target: Target::Program(0x0403), tests_before: 0x0201, has_narrower: true };
+        let bytes = [0x0404_u32.to_ne_bytes(), [0; 4]].concat();
+        assert_eq!(rule.to_bytes()[..4], bytes[..4]);
+        assert_eq!(rule.to_bytes()[4..6], 0x0201_u16.to_ne_bytes());
+        assert_eq!(rule.to_bytes()[6..], [1, 0]);
+        assert_eq!(KeyRule::user_space(key).to_bytes(), [0; 8]);
     }
 
     #[test]

@@ -132,6 +132,12 @@ impl ExactIndex {
         keys.iter().copied().filter(is_new).collect()
     }
 
+    /// The first context that has a key.
+    pub(crate) fn owner(&self, key: &ExactKey) -> Option<usize> {
+        let found = if key.version == 4 { self.v4.get(&short(*key)) } else { self.v6.get(key) };
+        found.copied()
+    }
+
     /// The first context whose exact rules hold for a frame.
     pub(crate) fn find(&self, frame: &[u8], headers: &Headers) -> Option<usize> {
         let key = key(frame, headers)?;

@@ -198,7 +198,8 @@ mod tests {
 
     fn matched(ruleset: Ruleset, beyond: Beyond, frame: &[u8]) -> Option<bool> {
         let (rules, eom) = (ruleset.rules(beyond), ruleset.eom(beyond));
-        let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond) }]).expect("few tests");
+        let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond), ..TableEntry::default() }])
+            .expect("few tests");
         table.match_frame(frame, &Headers::parse(frame)).map(|found| found.eom)
     }
 

@@ -77,6 +77,7 @@ mod message_queue;
 mod plain;
 pub mod rule;
 pub mod table;
+mod targets;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;

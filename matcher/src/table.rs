@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spin_abi::rules::{ExactKey, MAX_KEYS, MAX_TESTS, RuleSet, Test};
+use spin_abi::rules::{ExactKey, KeyRule, MAX_KEYS, MAX_TESTS, RuleSet, Target, Test};
 
 use crate::compile::{CompileError, compile};
 use crate::evaluate::any_rule_holds;
@@ -11,6 +11,7 @@ use crate::headers::Headers;
 use crate::key::{KeySpec, MessageKey};
 use crate::plain::PlainRules;
 use crate::rule::{Eom, Rules};
+use crate::targets::{self, ContextPart};
 
 /// Matching parameters of a context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct TableEntry {
     pub eom: Eom,
     /// Message key.
     pub key: KeySpec,
+    /// Where a NIC's filter sends the context's frames.
+    pub target: Target,
 }
 
 /// Reason why a table could not be built.
@@ -214,6 +217,11 @@ impl Table {
             let takes = table.add_rules(&entry)?;
             table.contexts.push(Context { entry, takes });
         }
+        let part = |context: &Context| ContextPart { target: context.entry.entry.target, tests: context.takes.tests };
+        let parts: Vec<_> = table.contexts.iter().map(part).collect();
+        if parts.iter().any(|part| part.target != Target::UserSpace) {
+            targets::set(&mut table.rules, &parts, &table.exact);
+        }
         Ok(table)
     }
 
@@ -233,7 +241,7 @@ impl Table {
         if takes.tests > 0 {
             self.listed.push(self.contexts.len());
         }
-        self.rules.keys.extend(keys);
+        self.rules.keys.extend(keys.into_iter().map(KeyRule::user_space));
         self.rules.tests.extend(listed);
         Ok(takes)
     }

@@ -76,7 +76,7 @@ proptest! {
             // Rules are sent as text.
             let rules = rules.to_string().parse().expect("rules read back");
             let eom = eom.to_string().parse().expect("an end of message reads back");
-            let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond) }]).expect("few tests");
+            let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond), ..TableEntry::default() }]).expect("few tests");
             for frame in &frames {
                 let found = table.match_frame(frame, &Headers::parse(frame)).map(|found| found.eom);
                 prop_assert_eq!(found, naive(&rulesets, frame, beyond), "{:?} {:?}", beyond, frame);

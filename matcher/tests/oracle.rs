@@ -1,9 +1,9 @@
 //! The compiled table against a naive reading of the rules, on random frames.
 
 use core::net::IpAddr;
-use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq};
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
 use proptest::{collection::vec, proptest};
-use spin_abi::rules::{Base, ExactKey, RuleSet};
+use spin_abi::rules::{Base, END_OF_RULE, ExactKey, KeyRule, RuleSet, Target};
 use spin_matcher::evaluate::any_rule_holds;
 use spin_matcher::rule::{Eom, Prefix, Range, Rules, Side, Term, Transport};
 use spin_matcher::testing::{frames, plain_frames, rules, terms};
@@ -115,13 +115,14 @@ fn eom_holds(eom: &Eom, frame: &[u8], headers: &Headers) -> bool {
 }
 
 fn entries() -> impl Strategy<Value = Vec<TableEntry>> {
-    let entry = (rules(), rules(), any::<(bool, bool)>()).prop_map(|(rules, eom, (always, never))| {
+    let target = prop_oneof![Just(Target::UserSpace), (0..3_u16).prop_map(Target::Program)];
+    let entry = (rules(), rules(), any::<(bool, bool)>(), target).prop_map(|(rules, eom, (always, never), target)| {
         let eom = match (always, never) {
             (true, true) => Eom::Always,
             (true, false) => Eom::Never,
             _ => Eom::When(eom),
         };
-        TableEntry { rules, eom, ..TableEntry::default() }
+        TableEntry { rules, eom, target, ..TableEntry::default() }
     });
     vec(entry, 0..4).prop_map(|mut entries| {
         for (context, entry) in (100..).zip(&mut entries) {
@@ -131,18 +132,67 @@ fn entries() -> impl Strategy<Value = Vec<TableEntry>> {
     })
 }
 
-/// Whether a frame matches a rule set: a rule of its list holds, or the frame's destination is that of a key.
-fn set_holds(rules: &RuleSet, frame: &[u8], headers: &Headers) -> bool {
+/// Contexts whose rules overlap in many ways.
+fn overlapping_entries() -> impl Strategy<Value = Vec<TableEntry>> {
+    let rules = [
+        "udp dport 1",
+        "udp dport 1-2",
+        "ip dst 10.0.0.1 and udp dport 1",
+        "ip dst 10.0.0.2 and udp dport 1-2",
+        "udp dport 2-80",
+        "udp and ip src 10.0.0.1",
+        "ip dst 10.0.0.2 or udp dport 3",
+        "any",
+    ];
+    let target = prop_oneof![Just(Target::UserSpace), (0..3_u16).prop_map(Target::Program)];
+    let entry = (proptest::sample::select(rules.to_vec()), target).prop_map(|(rules, target)| TableEntry {
+        rules: rules.parse().expect("rules"),
+        target,
+        ..TableEntry::default()
+    });
+    vec(entry, 1..7)
+}
+
+/// Frames that rules of [`overlapping_entries`] are about.
+fn addressed_frames() -> impl Strategy<Value = Vec<u8>> {
+    (plain_frames(), 0..3_u8, 0..3_u8, 0..5_u16).prop_map(|(mut frame, from, to, port)| {
+        if frame.len() >= 38 {
+            frame[26..34].copy_from_slice(&[10, 0, 0, from, 10, 0, 0, to]);
+            frame[36..38].copy_from_slice(&port.to_be_bytes());
+        }
+        frame
+    })
+}
+
+/// Target of a frame that matches a rule set, as the set's documentation has it.
+fn target_of(rules: &RuleSet, frame: &[u8], headers: &Headers) -> Option<Target> {
     let destination = address(frame, headers, Side::Destination);
     let ports = headers.l4.map(usize::from).and_then(|l4| frame[..headers.end as usize].get(l4..l4 + 4));
-    let has_key = |key: &ExactKey| {
+    let has_key = |rule: &&KeyRule| {
+        let key = &rule.key;
         let [a, b, c, d, ..] = key.address;
         let address = if key.version == 4 { IpAddr::from([a, b, c, d]) } else { IpAddr::from(key.address) };
         (headers.ip_version, headers.protocol) == (key.version, key.protocol)
             && ports.is_some_and(|ports| ports[2..] == key.port)
             && (key.address == ExactKey::ANY_ADDRESS || destination == Some(address))
     };
-    any_rule_holds(&rules.tests, frame, headers) || rules.keys.iter().any(has_key)
+    let (any, narrow): (Vec<&KeyRule>, Vec<&KeyRule>) =
+        rules.keys.iter().filter(has_key).partition(|rule| rule.key.address == ExactKey::ANY_ADDRESS);
+    let key = match (any.first(), narrow.first()) {
+        (Some(any), Some(narrow)) if any.has_narrower => Some(narrow),
+        (any, narrow) => any.or(narrow),
+    };
+    let mut end = 0;
+    for rule in rules.tests.split_inclusive(|test| test.flags & END_OF_RULE != 0) {
+        end += rule.len();
+        if key.is_some_and(|key| end > usize::from(key.tests_before)) {
+            break;
+        }
+        if any_rule_holds(rule, frame, headers) {
+            return Some(rules.targets.get(end - 1).copied().unwrap_or_default());
+        }
+    }
+    key.map(|key| key.target)
 }
 
 /// Lookup as the engine does it.
@@ -189,8 +239,19 @@ proptest! {
             });
             let found = table.match_frame(frame, &headers);
             prop_assert_eq!(found.map(|found| (found.context, found.index, found.eom, found.key)), expected);
-            prop_assert_eq!(set_holds(table.rules(), frame, &headers), found.is_some());
+            let target = found.map(|found| entries[found.index].target);
+            prop_assert_eq!(target_of(table.rules(), frame, &headers), target);
             prop_assert_eq!(find(&table, frame), found.map(|found| (found.index, found.eom, found.key)));
+        }
+    }
+
+    #[test]
+    fn frames_go_to_the_target_of_their_context(entries in overlapping_entries(), frames in vec(addressed_frames(), 1..30)) {
+        let table = Table::new(&entries).expect("few tests");
+        for frame in &frames {
+            let headers = Headers::parse(frame);
+            let target = table.match_frame(frame, &headers).map(|found| entries[found.index].target);
+            prop_assert_eq!(target_of(table.rules(), frame, &headers), target);
         }
     }
 
