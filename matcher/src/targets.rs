@@ -87,8 +87,11 @@ mod tests {
 
     use crate::{Table, TableEntry};
 
-    /// Targets of the tests, and of the keys of IPv4 by port: target, tests before, whether there are narrower keys.
-    fn targets(entries: &[(&str, Target)]) -> (Vec<Target>, Vec<(u16, Target, u16, bool)>) {
+    /// Port, target, tests before, and whether there are narrower keys.
+    type Key = (u16, Target, u16, bool);
+
+    /// Targets of the tests, and the keys of IPv4.
+    fn targets(entries: &[(&str, Target)]) -> (Vec<Target>, Vec<Key>) {
         let entry = |&(rules, target): &(&str, Target)| TableEntry {
             rules: rules.parse().expect("rules"),
             target,

@@ -1,12 +1,12 @@
 //! The compiled table against a naive reading of the rules, on random frames.
 
 use core::net::IpAddr;
-use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq};
 use proptest::{collection::vec, proptest};
 use spin_abi::rules::{Base, END_OF_RULE, ExactKey, KeyRule, RuleSet, Target};
 use spin_matcher::evaluate::any_rule_holds;
 use spin_matcher::rule::{Eom, Prefix, Range, Rules, Side, Term, Transport};
-use spin_matcher::testing::{frames, plain_frames, rules, terms};
+use spin_matcher::testing::{addressed_frames, frames, overlapping_entries, plain_frames, rules, targets, terms};
 use spin_matcher::{Headers, MessageKey, Table, TableEntry};
 use spin_testing::bounded;
 
@@ -115,52 +115,20 @@ fn eom_holds(eom: &Eom, frame: &[u8], headers: &Headers) -> bool {
 }
 
 fn entries() -> impl Strategy<Value = Vec<TableEntry>> {
-    let target = prop_oneof![Just(Target::UserSpace), (0..3_u16).prop_map(Target::Program)];
-    let entry = (rules(), rules(), any::<(bool, bool)>(), target).prop_map(|(rules, eom, (always, never), target)| {
-        let eom = match (always, never) {
-            (true, true) => Eom::Always,
-            (true, false) => Eom::Never,
-            _ => Eom::When(eom),
-        };
-        TableEntry { rules, eom, target, ..TableEntry::default() }
-    });
+    let entry =
+        (rules(), rules(), any::<(bool, bool)>(), targets()).prop_map(|(rules, eom, (always, never), target)| {
+            let eom = match (always, never) {
+                (true, true) => Eom::Always,
+                (true, false) => Eom::Never,
+                _ => Eom::When(eom),
+            };
+            TableEntry { rules, eom, target, ..TableEntry::default() }
+        });
     vec(entry, 0..4).prop_map(|mut entries| {
         for (context, entry) in (100..).zip(&mut entries) {
             entry.context = context;
         }
         entries
-    })
-}
-
-/// Contexts whose rules overlap in many ways.
-fn overlapping_entries() -> impl Strategy<Value = Vec<TableEntry>> {
-    let rules = [
-        "udp dport 1",
-        "udp dport 1-2",
-        "ip dst 10.0.0.1 and udp dport 1",
-        "ip dst 10.0.0.2 and udp dport 1-2",
-        "udp dport 2-80",
-        "udp and ip src 10.0.0.1",
-        "ip dst 10.0.0.2 or udp dport 3",
-        "any",
-    ];
-    let target = prop_oneof![Just(Target::UserSpace), (0..3_u16).prop_map(Target::Program)];
-    let entry = (proptest::sample::select(rules.to_vec()), target).prop_map(|(rules, target)| TableEntry {
-        rules: rules.parse().expect("rules"),
-        target,
-        ..TableEntry::default()
-    });
-    vec(entry, 1..7)
-}
-
-/// Frames that rules of [`overlapping_entries`] are about.
-fn addressed_frames() -> impl Strategy<Value = Vec<u8>> {
-    (plain_frames(), 0..3_u8, 0..3_u8, 0..5_u16).prop_map(|(mut frame, from, to, port)| {
-        if frame.len() >= 38 {
-            frame[26..34].copy_from_slice(&[10, 0, 0, from, 10, 0, 0, to]);
-            frame[36..38].copy_from_slice(&port.to_be_bytes());
-        }
-        frame
     })
 }
 

@@ -3,14 +3,16 @@
 
 mod common;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use common::{root, udp_to};
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use spin_abi::rules::{Base, END_OF_RULE, ExactKey, LITTLE_ENDIAN, MAX_TESTS, RuleSet, Test, ZERO_BEYOND};
+use spin_abi::rules::{
+    Base, END_OF_RULE, ExactKey, KeyRule, LITTLE_ENDIAN, MAX_TESTS, RuleSet, Target, Test, ZERO_BEYOND,
+};
 use spin_nic::{Filter, FlowSteering, NicError};
 
 /// A direct transcription of the specification, with bytes as `Option`s.
@@ -296,19 +298,19 @@ fn frames_match_the_keys_of_their_destination() {
         7 => ExactKey { port: [key.port[0] ^ 1, key.port[1]], ..key },
         _ => ExactKey { address: std::array::from_fn(|at| key.address[at] ^ u8::from(at == 0)), ..key },
     });
-    let rules = RuleSet { keys: keys.collect(), tests: Vec::new() };
+    let rules = RuleSet { keys: keys.map(KeyRule::user_space).collect(), ..RuleSet::default() };
     filter.set_rules(&rules).expect("rules");
     let (mut matched, mut passed) = (0, 0);
     for frame in &frames {
         let key = oracle::key(frame);
-        let expected = key.is_some_and(|key| rules.keys.iter().any(|&other| other == key || other == any(key)));
-        assert_eq!(filter.test_run(frame).expect("runs"), expected, "{key:?} {frame:02x?}");
+        let expected = key.is_some_and(|key| rules.keys.iter().any(|rule| rule.key == key || rule.key == any(key)));
+        assert_eq!(takes(&filter, frame), expected, "{key:?} {frame:02x?}");
         matched += usize::from(expected);
         passed += usize::from(key.is_some() && !expected);
     }
     assert!(matched > 100 && passed > 100, "{matched} frames with a key matched, {passed} did not");
     filter.set_rules(&RuleSet::default()).expect("rules");
-    assert!(frames.iter().all(|frame| !filter.test_run(frame).expect("runs")), "the keys are gone");
+    assert!(frames.iter().all(|frame| !takes(&filter, frame)), "the keys are gone");
 }
 
 #[test]
@@ -320,23 +322,56 @@ fn each_frame_is_decided_by_old_or_new_rules() {
     let frame = datagram();
     let key = oracle::key(&frame).expect("a datagram has a destination");
     let any = ExactKey { address: ExactKey::ANY_ADDRESS, ..key };
-    // Rules that all match the frame, each in another way.
-    let all = [(false, vec![key]), (false, vec![any]), (true, vec![]), (true, vec![any]), (false, vec![key, any])];
-    let all = all.map(|(list, keys)| RuleSet { tests: if list { udp_to(10).to_vec() } else { Vec::new() }, keys });
-    filter.set_rules(&all[0]).expect("rules");
+    let list = |keys, target| RuleSet { targets: vec![target; 2], keys, ..RuleSet::list(&udp_to(10)) };
+    let keys = |keys| RuleSet { keys, ..RuleSet::default() };
+    let [user, one, two] = [Target::UserSpace, Target::Program(1), Target::Program(2)];
+    let to = |key, target| KeyRule { target, ..KeyRule::user_space(key) };
+    let behind_the_list = KeyRule { tests_before: 2, ..to(key, two) };
+    let narrowed = KeyRule { has_narrower: true, ..to(any, one) };
+    // Rules that all match the frame, each in another way, and where they lead.
+    let all = [
+        (keys(vec![to(key, user)]), user),
+        (keys(vec![to(any, user)]), user),
+        (keys(vec![to(any, one)]), one),
+        (keys(vec![narrowed, to(key, two)]), two),
+        (list(vec![], user), user),
+        (list(vec![], two), two),
+        (list(vec![to(any, one)], user), one),
+        (list(vec![behind_the_list], one), one),
+        (keys(vec![to(key, user), to(any, user)]), user),
+    ];
+    filter.set_rules(&all[0].0).expect("rules");
+    let bit = |target: Target| 1_u32 << target.number();
+    // The targets that the frame may go to at present.
+    let may = AtomicU32::new(bit(user));
     let ended = AtomicBool::new(false);
     let runs = std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let mut runs = 0;
             while !ended.load(Relaxed) {
-                assert!(filter.test_run(&frame).expect("runs"), "the frame was missed after {runs} runs");
+                let before = may.load(SeqCst);
+                let target = filter.test_run(&frame).expect("runs");
+                let target = target.unwrap_or_else(|| panic!("the frame was missed after {runs} runs"));
+                // Between two changes both may be seen.
+                if before == may.load(SeqCst) {
+                    assert!(bit(target) & before != 0, "{target:?} after {runs} runs, not one of {before:b}");
+                }
                 runs += 1;
             }
             runs
         });
-        // From each to each.
+        // From each to each. Meanwhile, user space may decide.
         let pairs = all.iter().flat_map(|old| all.iter().flat_map(move |new| [old, new]));
-        let set = pairs.map(|rules| filter.set_rules(rules)).collect::<Result<Vec<_>, _>>();
+        let mut last = user;
+        let set = pairs.map(|(rules, target)| {
+            may.store(bit(user) | bit(last) | bit(*target), SeqCst);
+            last = *target;
+            filter.set_rules(rules)?;
+            may.store(bit(*target), SeqCst);
+            assert_eq!(filter.test_run(&frame)?, Some(*target), "{rules:?}");
+            Ok(())
+        });
+        let set = set.collect::<Result<(), NicError>>();
         ended.store(true, Relaxed);
         set.expect("rules");
         watching.join().expect("no frame was missed")
@@ -362,13 +397,18 @@ fn kernel_and_oracle_agree() {
         let mut matched = 0;
         for frame in &frames {
             let expected = oracle::matched(frame, tests);
-            assert_eq!(filter.test_run(frame).expect("runs"), expected, "{tests:?}\n{frame:02x?}");
+            assert_eq!(takes(&filter, frame), expected, "{tests:?}\n{frame:02x?}");
             matched += usize::from(expected);
         }
         both += usize::from(matched > 0 && matched < FRAMES);
     }
     // The comparison is meaningful only if most tables match some frames and not others.
     assert!(both > tables.len() / 2, "{both} of {} tables", tables.len());
+}
+
+/// Whether the program takes a frame.
+fn takes(filter: &Filter, frame: &[u8]) -> bool {
+    filter.test_run(frame).expect("runs").is_some()
 }
 
 /// A datagram to port 10 of 10.0.0.2.
@@ -386,14 +426,14 @@ fn the_last_of_many_rules_is_reached() {
     }
     let filter = Filter::load().expect("loads");
     let frame = datagram();
-    assert!(!filter.test_run(&frame).expect("runs"), "an empty table matches nothing");
+    assert!(!takes(&filter, &frame), "an empty table matches nothing");
     let never = Test { min: 1, max: 0, ..udp_to(0)[1] };
     let mut tests = vec![never; MAX_TESTS - 2];
     tests.extend(udp_to(10));
     filter.set_rules(&RuleSet::list(&tests)).expect("rules");
-    assert!(filter.test_run(&frame).expect("runs"));
+    assert!(takes(&filter, &frame));
     filter.set_rules(&RuleSet::list(&tests[..MAX_TESTS - 2])).expect("rules");
-    assert!(!filter.test_run(&frame).expect("runs"));
+    assert!(!takes(&filter, &frame));
     tests.push(never);
     assert!(matches!(filter.set_rules(&RuleSet::list(&tests)), Err(NicError::Rules(_))));
     assert!(filter.test_run(&[0; 13]).is_err(), "the kernel refuses less than a header");

@@ -68,7 +68,7 @@ impl Measured for XdpRules {
             self.filter.set_rules(rules)?;
             let is_any = *rules != RuleSet::default();
             for ((frame, rounds), matches) in frames.iter().zip(rounds).zip([is_any, false]) {
-                if self.filter.test_run(frame)? != matches {
+                if self.filter.test_run(frame)?.is_some() != matches {
                     return Err("the XDP program decides otherwise than the rules".into());
                 }
                 rounds.push(self.filter.test_time(frame, RUNS)?.as_nanos() as f64);

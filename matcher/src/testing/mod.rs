@@ -6,6 +6,8 @@
 mod frames;
 mod pools;
 mod rules;
+mod targets;
 
 pub use frames::{Built, frames, honest_frames, plain_frames};
 pub use rules::{keys, rules, terms};
+pub use targets::{addressed_frames, overlapping_entries, targets};

@@ -1,29 +1,22 @@
 //! The XDP program and its maps.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use libbpf_rs::libbpf_sys::{
-    bpf_map_create_opts, bpf_map_delete_elem, bpf_map_update_elem, bpf_prog_test_run_opts, bpf_test_run_opts,
-};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
-use spin_abi::rules::{ExactKey, MAX_TESTS, RuleSet, Test};
+use libbpf_rs::libbpf_sys::{bpf_prog_test_run_opts, bpf_test_run_opts};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use spin_abi::rules::{MAX_PROGRAMS, RuleSet, Target};
 
+use super::rule_maps::RuleMaps;
 use crate::bpf::{self, Aligned, map, program, refused, system};
 use crate::error::NicError;
-use crate::steering::{FlowSteering, check_rules};
+use crate::steering::FlowSteering;
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
 
 const KEY: [u8; 4] = 0_u32.to_ne_bytes();
-/// Size of `struct table`: a count, then the tests.
-const TABLE_LEN: usize = 4 + MAX_TESTS * size_of::<Test>();
-const SET_RULES: &str = "give the XDP program its rules";
-const XDP_PASS: u32 = 2;
-const XDP_REDIRECT: u32 = 4;
 
 /// The counters of the program, summed over all CPUs: `struct counters` of the C source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +31,8 @@ pub struct FilterCounters {
     pub redirected_bytes: u64,
     /// Frames that matched on a queue without a socket.
     pub unserved: u64,
+    /// Frames handed to programs of handlers.
+    pub called: u64,
 }
 
 /// The XDP program in the kernel, without an interface; [`crate::AfXdp`] attaches it. Its first table is empty.
@@ -47,27 +42,11 @@ pub struct Filter {
     pass: OwnedFd,
     decide: OwnedFd,
     rules: RuleMaps,
+    programs: MapHandle,
     /// Sets the rules once this process has given up the privileges to do so.
     delegate: OnceLock<Arc<dyn FlowSteering>>,
     sockets: MapHandle,
     counters: MapHandle,
-}
-
-/// The maps with the program's rules.
-pub struct RuleMaps {
-    /// The outer map, whose only entry is the table.
-    tables: OwnedFd,
-    /// The exact keys.
-    keys: OwnedFd,
-    /// The present rules.
-    present: Mutex<Present>,
-}
-
-/// Rules in the maps.
-#[derive(Default)]
-struct Present {
-    tests: Vec<Test>,
-    keys: HashSet<ExactKey>,
 }
 
 impl Filter {
@@ -92,6 +71,7 @@ impl Filter {
                     map(&object, "rules")?.as_fd().try_clone_to_owned()?,
                     map(&object, "keys")?.as_fd().try_clone_to_owned()?,
                 ]),
+                programs: map(&object, "programs")?,
                 delegate: OnceLock::new(),
                 sockets: map(&object, "sockets")?,
                 counters: map(&object, "counters")?,
@@ -118,7 +98,19 @@ impl Filter {
     /// The maps of the rules, for a process that sets them in place of this one.
     #[must_use]
     pub fn rule_maps(&self) -> [BorrowedFd<'_>; 2] {
-        [self.rules.tables.as_fd(), self.rules.keys.as_fd()]
+        self.rules.maps().map(AsFd::as_fd)
+    }
+
+    /// The map of programs (`BPF_MAP_TYPE_PROG_ARRAY`), by index in [`Target::Program`].
+    #[must_use]
+    pub fn programs(&self) -> BorrowedFd<'_> {
+        self.programs.as_fd()
+    }
+
+    /// The map of sockets (`BPF_MAP_TYPE_XSKMAP`), by queue.
+    #[must_use]
+    pub fn sockets(&self) -> BorrowedFd<'_> {
+        self.sockets.as_fd()
     }
 
     /// Has `delegate` set the rules from now on.
@@ -150,18 +142,20 @@ impl Filter {
             redirected: sum(2),
             redirected_bytes: sum(3),
             unserved: sum(4),
+            called: sum(5),
         })
     }
 
-    /// Runs the decision of the program on one frame in the kernel, and returns whether the rules match. Counts and sends
-    /// nothing.
+    /// Runs the decision of the program on one frame in the kernel, and returns the frame's target, if the rules match it. Counts and
+    /// sends nothing.
     ///
     /// # Errors
-    /// When the kernel refuses to run it: on frames below 14 bytes, or longer than about 3.5 KiB.
-    pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
+    /// When the kernel refuses to run it: on frames below 14 bytes, or longer than a page with the kernel's data.
+    pub fn test_run(&self, frame: &[u8]) -> Result<Option<Target>, NicError> {
         match self.run(self.decide.as_fd(), frame, 1)?.0 {
-            XDP_REDIRECT => Ok(true),
-            XDP_PASS => Ok(false),
+            0 => Ok(None),
+            1 => Ok(Some(Target::UserSpace)),
+            more if more - 2 < MAX_PROGRAMS => Ok(Some(Target::Program((more - 2) as u16))),
             other => Err(NicError::system("run the XDP program", io::Error::other(format!("it returned {other}")))),
         }
     }
@@ -203,101 +197,6 @@ impl FlowSteering for Filter {
     }
 }
 
-impl RuleMaps {
-    /// The rules of a program that has none yet. The maps are duplicates of [`Filter::rule_maps`].
-    #[must_use]
-    pub fn new([tables, keys]: [OwnedFd; 2]) -> Self {
-        Self { tables, keys, present: Mutex::default() }
-    }
-
-    /// Makes `tests` the table. Waits until no CPU uses the old one, which takes about 10 ms (`maybe_wait_bpf_programs`,
-    /// kernel/bpf/syscall.c).
-    fn replace_table(&self, tests: &[Test]) -> Result<(), NicError> {
-        let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
-        let value_size = TABLE_LEN as u32;
-        let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
-        let table = table.map_err(|error| system(SET_RULES, &error))?;
-        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(SET_RULES, &error))?;
-        let value = table.as_fd().as_raw_fd().to_ne_bytes();
-        let (map, key, value) = (self.tables.as_raw_fd(), KEY.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: key and value of this map have four bytes each, which live during the call.
-        done(unsafe { bpf_map_update_elem(map, key, value, 0) })
-    }
-
-    fn insert(&self, key: ExactKey) -> Result<(), NicError> {
-        let (key, value) = (key.to_bytes(), [1_u8]);
-        let (key, value) = (key.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: keys of this map have the 20 bytes of `to_bytes`, and values one byte. They live during the call.
-        done(unsafe { bpf_map_update_elem(self.keys.as_raw_fd(), key, value, 0) })
-    }
-
-    fn delete(&self, key: ExactKey) -> Result<(), NicError> {
-        let key = key.to_bytes();
-        // SAFETY: keys of this map have the 20 bytes of `to_bytes`, which live during the call.
-        done(unsafe { bpf_map_delete_elem(self.keys.as_raw_fd(), key.as_ptr().cast()) })
-    }
-
-    /// Inserts keys: all of them, or none.
-    fn insert_all(&self, present: &mut HashSet<ExactKey>, new: &[ExactKey]) -> Result<(), NicError> {
-        for (index, &key) in new.iter().enumerate() {
-            if let Err(error) = self.insert(key) {
-                self.delete_all(present, &new[..index])?;
-                return Err(error);
-            }
-            present.insert(key);
-        }
-        Ok(())
-    }
-
-    fn delete_all(&self, present: &mut HashSet<ExactKey>, old: &[ExactKey]) -> Result<(), NicError> {
-        old.iter().try_for_each(|&key| {
-            self.delete(key)?;
-            present.remove(&key);
-            Ok(())
-        })
-    }
-}
-
-impl FlowSteering for RuleMaps {
-    /// New keys come before the new table, and old keys go after it. A frame that was decided by old table and keys has ended before an
-    /// old key goes, because the change of the table waits for it. Thus each frame is decided by the old or by the new rules. A change
-    /// that only adds or only removes keys needs no new table, and does not wait.
-    fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
-        check_rules(rules)?;
-        // After a panic, `present` still has the rules of the last step that was done.
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let Present { tests, keys } = &mut *present;
-        let then: HashSet<ExactKey> = rules.keys.iter().copied().collect();
-        let new: Vec<_> = then.difference(keys).copied().collect();
-        let old: Vec<_> = keys.difference(&then).copied().collect();
-        self.insert_all(keys, &new)?;
-        if *tests != rules.tests || !new.is_empty() && !old.is_empty() {
-            if let Err(error) = self.replace_table(&rules.tests) {
-                self.delete_all(keys, &new)?;
-                return Err(error);
-            }
-            tests.clone_from(&rules.tests);
-        }
-        self.delete_all(keys, &old)
-    }
-}
-
-/// The result of a system call on a map.
-fn done(result: i32) -> Result<(), NicError> {
-    if result < 0 { Err(NicError::system(SET_RULES, io::Error::from_raw_os_error(-result))) } else { Ok(()) }
-}
-
-/// `struct table` of the C source.
-fn encode(tests: &[Test]) -> Vec<u8> {
-    let mut bytes = vec![0; TABLE_LEN];
-    // At most MAX_TESTS, as `check_rules` ensures.
-    bytes[..4].copy_from_slice(&(tests.len() as u32).to_ne_bytes());
-    for (slot, test) in bytes[4..].chunks_exact_mut(size_of::<Test>()).zip(tests) {
-        slot.copy_from_slice(&test.to_bytes());
-    }
-    bytes
-}
-
 fn load_object(queues: u32) -> libbpf_rs::Result<Object> {
     let mut object = bpf::open("spin_filter", &OBJECT.0)?;
     for mut map in object.maps_mut() {
@@ -306,47 +205,4 @@ fn load_object(queues: u32) -> libbpf_rs::Result<Object> {
         }
     }
     object.load()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsRawFd;
-
-    use libbpf_rs::libbpf_sys::bpf_map_lookup_elem;
-    use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
-
-    use super::{Filter, FlowSteering, KEY, TABLE_LEN, encode};
-
-    #[test]
-    fn a_table_is_a_count_and_its_tests() {
-        let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: -2, mask: 3, min: 4, max: 5 };
-        let bytes = encode(&[test, test]);
-        assert_eq!((bytes.len(), &bytes[..4]), (TABLE_LEN, &2_u32.to_ne_bytes()[..]));
-        assert_eq!((&bytes[4..20], &bytes[20..36]), (&test.to_bytes()[..], &test.to_bytes()[..]));
-        assert!(bytes[36..].iter().all(|&byte| byte == 0));
-    }
-
-    #[test]
-    fn equal_rules_are_not_set_again() {
-        if !rustix::process::geteuid().is_root() {
-            spin_testing::skip("needs root");
-            return;
-        }
-        let filter = Filter::load().expect("the kernel accepts it");
-        let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
-        // The id of the map that holds the table.
-        let table = |tests: &[Test]| {
-            filter.set_rules(&RuleSet::list(tests)).expect("fine rules");
-            let mut id = [0_u8; 4];
-            let (key, value) = (KEY.as_ptr().cast(), id.as_mut_ptr().cast());
-            // SAFETY: key and value of this map have four bytes each.
-            let result = unsafe { bpf_map_lookup_elem(filter.rule_maps()[0].as_raw_fd(), key, value) };
-            assert_eq!(result, 0);
-            id
-        };
-        let (first, again, other) = (table(&[test]), table(&[test]), table(&[]));
-        assert_eq!(first, again);
-        assert_ne!(again, other);
-        assert_ne!(table(&[test]), other);
-    }
 }

@@ -5,7 +5,7 @@
 //! * `umem`: the chunks and their owners.
 //! * `ring`: the rings shared with the kernel.
 //! * `bind`, `socket`: one queue of the interface.
-//! * [`filter`]: the XDP program; `attach` puts it on the interface.
+//! * [`filter`]: the XDP program; `attach` puts it on the interface. [`rule_maps`]: the rules in its maps.
 //! * `kernel_pass`: returns frames to the kernel's stack.
 //!
 //! A frame is the bytes that the kernel gave to the XDP program. On veth this needs two settings on the peer.
@@ -19,6 +19,7 @@ pub mod filter;
 pub(crate) mod interface;
 mod kernel_pass;
 mod ring;
+pub mod rule_maps;
 mod socket;
 mod umem;
 
@@ -28,11 +29,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::xdp::XdpStatistics;
+use spin_abi::rules::Target;
 use spin_frame::{CAPACITY, CHUNK, Frame, LOW_WATERMARK, TxClosed, TxQueue};
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
-pub use filter::{Filter, FilterCounters, RuleMaps};
+pub use filter::{Filter, FilterCounters};
 pub use interface::mac_address;
+pub use rule_maps::RuleMaps;
 
 use self::attach::Attached;
 use self::interface::Interface;
@@ -153,11 +156,11 @@ impl AfXdp {
         })
     }
 
-    /// Runs the XDP program on one frame, and returns whether it would redirect the frame; see [`Filter::test_run`].
+    /// Runs the XDP program on one frame, and returns where the frame would go; see [`Filter::test_run`].
     ///
     /// # Errors
     /// When the kernel refuses to run it.
-    pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
+    pub fn test_run(&self, frame: &[u8]) -> Result<Option<Target>, NicError> {
         self.program.filter.test_run(frame)
     }
 
@@ -341,6 +344,7 @@ impl Queue for AfXdp {
             ("redirected", filter.redirected),
             ("redirected_bytes", filter.redirected_bytes),
             ("unserved", filter.unserved),
+            ("called", filter.called),
             ("rx_frames", own(|counts| counts.received)),
             // In copy mode both `rx_dropped` and `rx_fill_empty` count a frame that found no chunk (net/xdp/xsk.c).
             ("rx_dropped", kernel(|kernel| kernel.rx_dropped)),

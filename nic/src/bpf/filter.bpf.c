@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 //
-// The XDP program: frames that the compiled rules match go to the AF_XDP socket of the queue they came in on, all others
-// to the kernel's stack. The rules, and how they are evaluated, are defined in abi/src/rules.rs; names here follow it.
+// The XDP program: frames that the compiled rules match go to a handler's program, or to the AF_XDP socket of the queue they
+// came in on; all others go to the kernel's stack. The rules, and how they are evaluated, are defined in abi/src/rules.rs;
+// names here follow it.
 //
 // Written for the verifier of Linux 5.15 and later: a bounded loop, no helper newer than redirect_map. The functions
 // without `static` are verified once each, with unknown arguments, so that the loop over the tests costs the verifier
@@ -20,10 +21,11 @@ static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lo
 static long (*map_update)(void *map, const void *key, const void *value, __u64 flags) = (void *)BPF_FUNC_map_update_elem;
 static long (*map_delete)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
 static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)BPF_FUNC_xdp_adjust_meta;
+static long (*tail_call)(void *ctx, void *map, __u32 index) = (void *)BPF_FUNC_tail_call;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)BPF_FUNC_redirect_map;
 
 // abi/src/rules.rs
-enum { MAX_TESTS = 512, MAX_KEYS = 16384, MAX_VLAN_TAGS = 2, MAX_IPV6_EXTENSIONS = 4 };
+enum { MAX_TESTS = 512, MAX_KEYS = 16384, MAX_PROGRAMS = 2048, MAX_VLAN_TAGS = 2, MAX_IPV6_EXTENSIONS = 4 };
 enum { END_OF_RULE = 1, LITTLE_ENDIAN_WORD = 2, ZERO_BEYOND = 4 };
 enum { BASE_FRAME = 0, BASE_IP = 1, BASE_L4 = 2, BASE_PAYLOAD = 3, BASE_KIND = 4 };
 
@@ -42,6 +44,15 @@ struct test {
 struct table {
 	__u32 count;
 	struct test tests[MAX_TESTS];
+	__u32 targets[MAX_TESTS];
+};
+
+// What follows from a key. A target is 0 for user space, or one more than the index of a program.
+struct key_rule {
+	__u32 target;
+	__u16 tests_before;
+	__u8 has_narrower;
+	__u8 reserved;
 };
 
 // Destination of a packet. All addresses have a key of their own, with zeroes for the address.
@@ -59,6 +70,7 @@ struct counters {
 	__u64 redirected;
 	__u64 redirected_bytes;
 	__u64 unserved; // matched, but no socket is bound to this queue: passed to the kernel
+	__u64 called; // handed to a handler's program
 };
 
 // The table, replaced as a whole by storing another inner map. The first table is empty and matches nothing.
@@ -82,8 +94,16 @@ struct {
 	uint_field(map_flags, BPF_F_NO_PREALLOC);
 	uint_field(max_entries, MAX_KEYS);
 	type_field(key, struct key);
-	type_field(value, __u8);
+	type_field(value, struct key_rule);
 } keys SEC(".maps");
+
+// Programs of handlers.
+struct {
+	uint_field(type, BPF_MAP_TYPE_PROG_ARRAY);
+	uint_field(max_entries, MAX_PROGRAMS);
+	type_field(key, __u32);
+	type_field(value, __u32);
+} programs SEC(".maps");
 
 struct {
 	uint_field(type, BPF_MAP_TYPE_XSKMAP);
@@ -297,11 +317,20 @@ VERIFIED_ALONE __u64 load_word(struct xdp_md *ctx, __u32 offset, __u32 limit, __
 	return FOUND | (flags & LITTLE_ENDIAN_WORD ? __builtin_bswap32(word) : word);
 }
 
-// Whether the frame has an exact key.
-VERIFIED_ALONE int has_key(struct xdp_md *ctx, struct layout *layout)
+// What follows from the frame's key: a struct key_rule as a number, with FOUND_KEY set, or 0 if it has none.
+#define FOUND_KEY (1ull << 63)
+
+INLINE __u64 found_key(const struct key_rule *rule)
+{
+	return FOUND_KEY | (__u64)rule->tests_before << 32 | rule->target;
+}
+
+VERIFIED_ALONE __u64 find_key(struct xdp_md *ctx, struct layout *layout)
 {
 	struct key key = {};
 	const __u8 *ports, *address;
+	const struct key_rule *rule;
+	__u64 any = 0; // what follows from the key with any address
 	__u32 l4, ip;
 
 	if (!layout)
@@ -316,8 +345,12 @@ VERIFIED_ALONE int has_key(struct xdp_md *ctx, struct layout *layout)
 	if (!ports)
 		return 0;
 	__builtin_memcpy(key.port, ports + 2, sizeof(key.port));
-	if (map_lookup(&keys, &key))
-		return 1;
+	rule = map_lookup(&keys, &key);
+	if (rule) {
+		any = found_key(rule);
+		if (!rule->has_narrower)
+			return any;
+	}
 	if (key.version == 4) {
 		address = bytes(ctx, ip + 16, 4);
 		if (!address)
@@ -329,15 +362,24 @@ VERIFIED_ALONE int has_key(struct xdp_md *ctx, struct layout *layout)
 			return 0;
 		__builtin_memcpy(key.address, address, 16);
 	}
-	return map_lookup(&keys, &key) != 0;
+	rule = map_lookup(&keys, &key);
+	return rule ? found_key(rule) : any;
 }
 
-// Whether the rules match the frame. The table is read before the keys: see RuleMaps::set_rules in afxdp/filter.rs.
-VERIFIED_ALONE int matches(struct xdp_md *ctx)
+// Number of tests whose rules go before the key, or all if there is none. A number to the verifier, whether there is a key or not.
+VERIFIED_ALONE __u32 tests_before(__u64 key, __u32 count)
+{
+	return key ? key >> 32 & 0xffff : count;
+}
+
+// One more than the target of the frame, or 0 when no rule matches it. The table is read before the keys: see
+// RuleMaps::set_rules in afxdp/rule_maps.rs.
+VERIFIED_ALONE __u32 match(struct xdp_md *ctx)
 {
 	struct layout layout = {};
 	struct table *table;
-	__u32 zero = 0, holds = 1;
+	__u32 zero = 0, holds = 1, end;
+	__u64 key;
 	void *inner = map_lookup(&rules, &zero);
 
 	if (!inner)
@@ -346,13 +388,13 @@ VERIFIED_ALONE int matches(struct xdp_md *ctx)
 	if (!table)
 		return 0;
 	parse(ctx, &layout);
-	if (has_key(ctx, &layout))
-		return 1;
+	key = find_key(ctx, &layout);
+	end = tests_before(key, table->count);
 	for (__u32 i = 0; i < MAX_TESTS; i++) {
 		struct test *test = &table->tests[i];
 		__u32 flags = test->flags;
 
-		if (i >= table->count)
+		if (i >= end)
 			break;
 		if (holds) {
 			__u64 word = FOUND | layout.kind;
@@ -368,11 +410,11 @@ VERIFIED_ALONE int matches(struct xdp_md *ctx)
 		}
 		if (flags & END_OF_RULE) {
 			if (holds)
-				return 1;
+				return table->targets[i] + 1;
 			holds = 1;
 		}
 	}
-	return 0;
+	return key ? (__u32)key + 1 : 0;
 }
 
 // The tag in the 8 bytes before the frame, if there is room for one.
@@ -403,12 +445,21 @@ INLINE int filter(struct xdp_md *ctx, int generic)
 	__u64 length = ctx->data_end - ctx->data;
 	__u32 zero = 0;
 	struct counters *count = map_lookup(&counters, &zero);
+	__u32 found;
 
+	// The verifier does not let the compiler keep half of a pointer on the stack.
+	asm volatile("" : "+r"(length));
 	if (!count)
 		return XDP_PASS;
-	if (matches(ctx)) {
+	found = match(ctx);
+	if (found) {
 		if (generic && returns(ctx))
 			return XDP_PASS;
+		if (found > 1) {
+			count->called++;
+			tail_call(ctx, &programs, found - 2);
+			count->called--; // there is no such program
+		}
 		long action = redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 
 		if (action == XDP_REDIRECT) {
@@ -448,7 +499,7 @@ SEC("xdp") int spin_pass(struct xdp_md *ctx)
 // Only the decision, for BPF_PROG_TEST_RUN: no socket is bound to the apparent queue of a test frame.
 SEC("xdp") int spin_decide(struct xdp_md *ctx)
 {
-	return matches(ctx) ? XDP_REDIRECT : XDP_PASS;
+	return match(ctx);
 }
 
 char dual_license[] SEC("license") = "Dual MIT/GPL";
