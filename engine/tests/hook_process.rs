@@ -80,8 +80,15 @@ impl Memory {
 
     /// Memory for an image, without host memory.
     fn new(process: &HookProcess, image: &Image) -> Self {
-        let layout =
-            Layout { machine: MACHINE, hpu: (0, 0), processors: 32, ranges: Vec::new(), host: None, own_task: false };
+        let layout = Layout {
+            machine: MACHINE,
+            hpu: (0, 0),
+            first_hpu: 0,
+            processors: 32,
+            ranges: Vec::new(),
+            host: None,
+            own_task: false,
+        };
         let description = Description {
             handler_mem: (image.handler_mem_end(), MACHINE.handler_mem_size / 2),
             scratchpads: [(0, 0); 4],

@@ -173,6 +173,14 @@ impl CompiledEntry {
         })
     }
 
+    /// This entry with other rules.
+    ///
+    /// # Errors
+    /// As [`CompiledEntry::new`].
+    pub fn with_rules(&self, rules: Rules, eom: Eom) -> Result<Self, TableError> {
+        Self::new(TableEntry { rules, eom, ..self.entry.clone() })
+    }
+
     /// What was compiled.
     #[must_use]
     #[inline]

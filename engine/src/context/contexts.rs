@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use spin_abi::control::{ContextInfo, Full};
+use spin_matcher::Table;
 use spin_matcher::table::CompiledEntry;
-use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
 use crate::context::{Context, Share};
@@ -162,8 +162,7 @@ impl Contexts {
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
         for (id, MatchSpec { rules, eom, .. }) in rules {
             for entry in entries.iter_mut().filter(|entry| entry.entry().context == *id) {
-                let (rules, eom, key) = (rules.clone(), eom.clone(), entry.entry().key.clone());
-                *entry = Arc::new(CompiledEntry::new(TableEntry { context: *id, rules, eom, key })?);
+                *entry = Arc::new(entry.with_rules(rules.clone(), eom.clone())?);
             }
         }
         Ok(RoutingTable { table: Table::of(entries)?, slots })

@@ -34,7 +34,7 @@ pub struct Loader {
     /// As `images`, in memory that programs in the XDP hook access.
     hook_images: WeakCache<(u32, FileId), LoadedImage>,
     /// Loads programs into the XDP hook, when the NIC is open and has one.
-    programs: OnceLock<Arc<dyn Programs>>,
+    programs: OnceLock<Result<Arc<dyn Programs>, Refusal>>,
     translations: Translations,
     /// Whether handlers may run in the kernel's XDP hook.
     pub kernel_tier: bool,
@@ -89,16 +89,19 @@ impl Loader {
         })
     }
 
-    /// Has programs loaded into the XDP hook from now on.
-    pub fn set_programs(&self, programs: Arc<dyn Programs>) {
+    /// Has programs loaded into the XDP hook from now on, or says why none are.
+    pub fn set_programs(&self, programs: Result<Arc<dyn Programs>, Refusal>) {
         // There is one NIC.
         let _ = self.programs.set(programs);
     }
 
-    /// What loads programs into the XDP hook, if there is one.
-    #[must_use]
-    pub fn programs(&self) -> Option<&Arc<dyn Programs>> {
-        self.programs.get()
+    /// What loads programs into the XDP hook.
+    ///
+    /// # Errors
+    /// Why there is nothing that does.
+    pub fn programs(&self) -> Result<&Arc<dyn Programs>, Refusal> {
+        let Some(programs) = self.programs.get() else { return Err(Refusal("spind has no hook yet".to_owned())) };
+        programs.as_ref().map_err(Clone::clone)
     }
 
     /// As [`Loader::load`], with memory that `make` makes and programs in the XDP hook access.

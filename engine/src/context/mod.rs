@@ -24,6 +24,7 @@ use spin_abi::control::{
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
+use spin_abi::rules::Target;
 use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Eom, TableEntry};
 use spin_pspin::counts::Counts;
@@ -170,6 +171,14 @@ pub struct Program {
     pub hook: Option<Arc<Hook>>,
     /// Its memory, and that of the context, on the user's bill.
     pub charges: Arc<[Arc<Charge>]>,
+}
+
+impl Program {
+    /// Where a NIC's filter sends the context's frames.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        self.hook.as_ref().map_or(Target::UserSpace, |hook| hook.target())
+    }
 }
 
 /// The state of a replacement of one context by another.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use spin_abi::control::Install;
+use spin_abi::control::{Install, Tier};
 use spin_matcher::{Table, TableEntry};
 
 use super::config::{Config, ConfigError, ConfigErrors, ContextError, StaticContext};
@@ -35,6 +35,41 @@ fn ledger(limits: &Limits) -> Ledger {
     Ledger::new(total, limits.user_memory.unwrap_or(total / 2))
 }
 
+/// Checks all contexts, as [`prepare`]. Prepares those that run in user space at any rate. Whether the others run in the hook is not
+/// known before the NIC is open.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn prepare_in_user_space(config: &Config, uid: u32, loader: &Loader) -> Result<Vec<Context>, ConfigErrors> {
+    prepare(config, uid, loader, |description| !may_use_hook(config, description))
+}
+
+/// Prepares the contexts that [`prepare_in_user_space`] left.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn prepare_in_hook(
+    config: &Config,
+    uid: u32,
+    loader: &Loader,
+    contexts: &mut [Context],
+) -> Result<(), ConfigErrors> {
+    if config.kernel_tier {
+        let others = prepare(config, uid, loader, |description| may_use_hook(config, description))?;
+        for ((_, prepared), (_, other)) in contexts.iter_mut().zip(others) {
+            *prepared = prepared.take().or(other);
+        }
+    }
+    Ok(())
+}
+
+fn may_use_hook(config: &Config, description: &Description) -> bool {
+    config.kernel_tier && description.install.tier != Tier::User
+}
+
+/// A context, prepared or only checked.
+type Context = (Description, Option<Prepared>);
+
 /// Checks all contexts of a configuration, for the administrator `uid`. Prepares those for which `is_needed`.
 ///
 /// # Errors
@@ -44,7 +79,7 @@ pub fn prepare(
     uid: u32,
     loader: &Loader,
     is_needed: impl Fn(&Description) -> bool,
-) -> Result<Vec<(Description, Option<Prepared>)>, ConfigErrors> {
+) -> Result<Vec<Context>, ConfigErrors> {
     let mut errors = ConfigErrors { file: config.file.clone(), ..ConfigErrors::default() };
     let (mut prepared, mut names) = (Vec::new(), HashMap::new());
     for (number, context) in (1..).zip(&config.contexts) {

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use hpu_vm::bpf::{Layout, Options};
 use hpu_vm::memory::{Region, SpaceError};
+use spin_abi::rules::{MAX_PROGRAMS, Target};
 
-/// Maximum number of programs at one time: the size of the filter's table.
-pub const MAX_PROGRAMS: u32 = 2048;
 /// Turns of loops per microsecond of a handler's time limit. A turn takes up to about 0.1 µs.
 const TURNS_PER_MICROSECOND: u64 = 10;
 /// Longest time of a handler in the hook, in microseconds: the processor does nothing else meanwhile.
@@ -31,9 +30,16 @@ pub const fn budget(watchdog_us: u64) -> u64 {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
+impl Refusal {
+    /// The refusal that an error is.
+    pub fn of(error: &impl ToString) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl From<SpaceError> for Refusal {
     fn from(error: SpaceError) -> Self {
-        Self(error.to_string())
+        Self::of(&error)
     }
 }
 
@@ -61,22 +67,22 @@ pub trait Programs: fmt::Debug + Send + Sync {
     ) -> Result<LoadedProgram, Refusal>;
 
     /// A place in the filter's table that no program has.
-    fn take_index(&self) -> Option<u32>;
+    fn take_index(&self) -> Option<u16>;
 
     /// Gives a place back that has no program.
-    fn free_index(&self, index: u32);
+    fn free_index(&self, index: u16);
 
     /// Has packets of a place go to a program.
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn set(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), Refusal>;
+    fn set(&self, index: u16, program: BorrowedFd<'_>) -> Result<(), Refusal>;
 
     /// Has packets of a place go to user space.
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn clear(&self, index: u32) -> Result<(), Refusal>;
+    fn clear(&self, index: u16) -> Result<(), Refusal>;
 }
 
 /// A program in the kernel.
@@ -87,7 +93,7 @@ pub struct LoadedProgram(pub OwnedFd);
 #[derive(Debug)]
 pub struct Hook {
     programs: Arc<dyn Programs>,
-    index: u32,
+    index: u16,
     loaded: LoadedProgram,
     /// What each processor needs for itself, and counts.
     slots: Arc<Region>,
@@ -105,10 +111,10 @@ impl Hook {
         Ok(Self { programs, index, loaded, slots })
     }
 
-    /// Its place in the filter's table.
+    /// The target of the context's rules.
     #[must_use]
-    pub const fn index(&self) -> u32 {
-        self.index
+    pub const fn target(&self) -> Target {
+        Target::Program(self.index)
     }
 
     /// Has the context's packets go to the program.

@@ -199,9 +199,6 @@ pub enum TierRefusal {
     /// The policy does not allow it to this user.
     #[error("not allowed; an administrator allows it with kernel_tier = true in [policy.user.{0}]")]
     Policy(u32),
-    /// spind has no NIC whose hook it can use, or has not opened it yet.
-    #[error("this spind has no interface with a hook (--iface NAME), or starts the context from its configuration")]
-    Unavailable,
     /// The handler cannot run there.
     #[error("{0}")]
     Unable(String),

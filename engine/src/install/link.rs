@@ -113,6 +113,7 @@ impl Worker {
             rules: prepared.match_spec.rules.clone(),
             eom: prepared.match_spec.eom.clone(),
             key: prepared.key.clone(),
+            target: prepared.program.target(),
         })?);
         let replaced = prepared.install.replaces;
         let predecessor = replaced.map(|old| self.core.contexts.find(old, User(prepared.uid))).transpose()?;
@@ -358,8 +359,7 @@ impl Worker {
         let context = self.core.contexts.get(slot);
         matching.check_handlers(&context.program.handlers, context.matching.header.is_some())?;
         let MatchSpec { rules, eom, ports, send } = matching;
-        let key = entry.entry().key.clone();
-        let compiled = CompiledEntry::new(TableEntry { context: id, rules, eom, key })?;
+        let compiled = entry.with_rules(rules, eom)?;
         let before = std::mem::replace(entry, Arc::new(compiled));
         let entry = entry.clone();
         let table = Table::of(entries)?;

@@ -82,7 +82,7 @@ impl ImageMemory {
     /// New memory for an image, in a region of a number of bytes that `make` makes, all zero.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn new_in<E>(image: &Image, make: impl FnOnce(usize) -> Result<Arc<Region>, E>) -> Result<Self, E> {
         let mut segments: Vec<_> = image.segments().collect();
         segments.sort_unstable_by_key(|(base, ..)| *base);
@@ -194,7 +194,7 @@ impl ContextMemory {
     /// New memory in a region of a number of bytes that `make` makes, all zero.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn new_in<E>(
         machine: &Machine,
         handler_base: u32,

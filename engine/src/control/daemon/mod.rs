@@ -1,11 +1,13 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out requests of applications until it stops.
 //!
 //! * `error`: errors that stop spind.
+//! * `privileged`: starts the processes that keep privileges.
 //! * `nics`: opens the NIC; `threads`: starts the engine's threads; `reporter`: reports to the service manager.
 //! * `restore`: installs persistent contexts again.
 
 mod error;
 mod nics;
+mod privileged;
 mod reporter;
 mod restore;
 mod threads;
@@ -16,26 +18,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hpu_vm::jit::Executor;
 use spin_abi::control::{Lifetime, Reply, Request};
+use spin_nic::NicError;
 use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
-use spin_nic::{Filter, NicError};
 use spin_shm::Attached;
 
+use crate::context::loader::Loader;
 use crate::context::perf_map::PerfMap;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
-use crate::control::check::account;
-use crate::control::config::{Config, ConfigErrors, Nic, max_image_size};
+use crate::control::config::{Config, Nic, max_image_size};
 use crate::control::descriptor_process::client::DescriptorProcess;
 use crate::control::descriptors::Descriptors;
-use crate::control::hook_process::client::{HookProcess, HookUnavailable};
-use crate::control::loader_process::client::LoaderProcess;
 use crate::control::log::LOG;
 use crate::control::notify::Notifier;
-use crate::control::policy::host::Host;
-use crate::control::privileges::{self, Account};
+use crate::control::privileges::{self};
 use crate::control::reload::{HangUps, Installed, Reloader};
 use crate::control::replay::Replay;
 use crate::control::server::{
@@ -45,13 +43,13 @@ use crate::control::state::{RankTable, State};
 use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
-use crate::install::ports::Ports;
 use crate::install::{InstallError, Prepared, User};
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
 pub use error::{DaemonError, USAGE};
 use nics::Nics;
+use privileged::{Privileged, give_up_privileges};
 use reporter::Reporter;
 use restore::restore;
 
@@ -63,8 +61,6 @@ const REQUEST_PAUSE: Duration = Duration::from_millis(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 /// Duration of a replay step. Other requests are served between steps.
 const REPLAY_STEP: Duration = Duration::from_millis(10);
-/// Whether handlers may run in the kernel. No configuration allows it yet.
-const KERNEL_TIER: bool = false;
 /// Longest wait for a request. It bounds the delay of a signal that arrives just before the wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -110,25 +106,18 @@ impl Daemon {
         let descriptor_process = descriptor_process.map_err(DaemonError::DescriptorProcess)?;
         let loader = Arc::new(static_contexts::loader(config).with_perf_map(perf_map(config)));
         let uid = rustix::process::getuid().as_raw();
-        let contexts = static_contexts::prepare(config, uid, &loader, |_| true)?;
+        let mut contexts = static_contexts::prepare_in_user_space(config, uid, &loader)?;
         let state = State::open(config, account, max_image_size(&config.machine), loader.ledger.clone())?.map(Arc::new);
         let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let Nics { queues, far, filter } = nics::open(config)?;
         let capabilities = capabilities::of(config, &queues);
         let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
-        let host = give_up_privileges(privileged, config, descriptors, &mut server, filter.as_deref())?;
+        let (host, programs) = give_up_privileges(privileged, config, descriptors, &mut server, filter.as_deref())?;
+        loader.set_programs(programs);
+        static_contexts::prepare_in_hook(config, uid, &loader, &mut contexts)?;
         LOG.start_thread().map_err(ServerError::Io)?;
-        let shared = SharedConfig {
-            loader: loader.clone(),
-            sizes: config.sizes,
-            schedule: config.schedule,
-            idle: config.idle,
-            go: Arc::default(),
-            stop: stop.clone(),
-            start: Instant::now(),
-            ended: server.waker(),
-        };
+        let shared = shared_config(config, &loader, stop, &server);
         let steering = queues.first().ok_or_else(threads::no_queue)?.steering();
         let (workers, receiving) = threads::start(config, &shared, queues)?;
         let nic_ends = matches!(config.nic, Nic::Pcap { .. });
@@ -335,49 +324,18 @@ fn perf_map(config: &Config) -> Option<PerfMap> {
     map.inspect_err(|error| tracing::warn!("perf cannot name handlers: {error}")).ok()
 }
 
-/// The processes that keep privileges while an interface is served, and the account that this one runs as then.
-struct Privileged {
-    loader: Arc<LoaderProcess>,
-    hook: Result<Arc<HookProcess>, HookUnavailable>,
-    account: Account,
-}
-
-impl Privileged {
-    fn start(config: &Config) -> Result<Option<Self>, DaemonError> {
-        let account = account(config);
-        let account = account.map_err(|error| ConfigErrors { file: config.file.clone(), errors: vec![error] })?;
-        let Some(account) = account else { return Ok(None) };
-        let loader = LoaderProcess::start().map_err(DaemonError::Loader)?;
-        let hook = HookProcess::start(Path::new("/proc/self/exe"), KERNEL_TIER).map(Arc::new);
-        if let Err(reason @ (HookUnavailable::Missing(_) | HookUnavailable::NotStarted(_))) = &hook {
-            tracing::warn!("handlers run in user space only: {reason}");
-        }
-        Ok(Some(Self { loader: Arc::new(loader), hook, account }))
+/// What the engine's threads share.
+fn shared_config(config: &Config, loader: &Arc<Loader>, stop: &Arc<AtomicBool>, server: &Server) -> SharedConfig {
+    SharedConfig {
+        loader: loader.clone(),
+        sizes: config.sizes,
+        schedule: config.schedule,
+        idle: config.idle,
+        go: Arc::default(),
+        stop: stop.clone(),
+        start: Instant::now(),
+        ended: server.waker(),
     }
-}
-
-/// Gives up privileges. The loader process and the hook process keep a few of them.
-fn give_up_privileges(
-    privileged: Option<Privileged>,
-    config: &Config,
-    descriptors: Descriptors,
-    server: &mut Server,
-    filter: Option<&Filter>,
-) -> Result<Host, DaemonError> {
-    let host = match (privileged, &config.nic) {
-        (Some(Privileged { loader, hook, account }), Nic::Interface(name)) => {
-            hand_over(&loader, server, filter)?;
-            privileges::become_user(&account).map_err(DaemonError::Privileges)?;
-            let ports = Arc::new(Ports::new(loader.clone(), descriptors.ports()));
-            Host::Interface { name: name.clone(), ports, loader, hook }
-        }
-        _ => Host::Absent,
-    };
-    if !Executor::start_monitor() {
-        tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
-    }
-    privileges::drop_all().and_then(|()| privileges::confine_packet_threads()).map_err(DaemonError::Privileges)?;
-    Ok(host)
 }
 
 /// Installs the contexts of the configuration.
@@ -390,16 +348,6 @@ fn install(group: &WorkerGroup, contexts: Vec<(Description, Option<Prepared>)>) 
         Err(source) => Err(DaemonError::Context { name: description.install.name, source }),
     };
     descriptions.into_iter().zip(installed).map(known).collect()
-}
-
-/// Hands over to the loader process what needs privileges.
-fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&Filter>) -> Result<(), DaemonError> {
-    server.entrust_files(loader).map_err(DaemonError::Loader)?;
-    if let Some(filter) = filter {
-        loader.take_rules(filter.rule_maps(), None).map_err(DaemonError::Loader)?;
-        filter.delegate(loader.clone());
-    }
-    Ok(())
 }
 
 /// A request that concerns one context, to each thread.

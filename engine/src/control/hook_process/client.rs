@@ -24,7 +24,7 @@ pub enum HookUnavailable {
     #[error("the kernel tier is off")]
     Off,
     /// There is no interface.
-    #[error("no interface is served")]
+    #[error("spind serves no interface (--iface NAME)")]
     NoInterface,
     /// The kernel lacks features, or the process privileges.
     #[error("{0}")]
@@ -115,14 +115,6 @@ impl HookProcess {
         command.env_remove(notify::SOCKET).current_dir("/").process_group(0);
         command.arg(ARGUMENT).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         Ok(Self { stream: Mutex::new(ours), _process: Some(command.spawn()?) })
-    }
-
-    /// A thread of this process that answers.
-    #[cfg(test)]
-    pub(crate) fn on_thread() -> Self {
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
-        std::thread::spawn(move || super::serve::serve(&theirs));
-        Self { stream: Mutex::new(ours), _process: None }
     }
 
     fn ask(

@@ -150,6 +150,7 @@ mod tests {
         Layout {
             machine: Machine::PSPIN,
             hpu: (0, 0),
+            first_hpu: 0,
             processors: 2,
             ranges: vec![RANGE],
             host: Some(HOST),

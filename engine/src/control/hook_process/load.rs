@@ -184,6 +184,7 @@ mod tests {
             |(machine, hpu, processors, ranges, host, own_task)| Layout {
                 machine,
                 hpu,
+                first_hpu: 0,
                 processors,
                 ranges,
                 host,

@@ -8,11 +8,12 @@ use std::thread;
 
 use hpu_vm::bpf::{Layout, Options};
 use hpu_vm::memory::Region;
+use spin_abi::rules::MAX_PROGRAMS;
 
 use super::client::{HookError, HookProcess, LoadRequest};
 use super::message::MapToken;
 use crate::control::loader_process::client::LoaderProcess;
-use crate::hook::{LoadedProgram, MAX_PROGRAMS, Programs, Refusal};
+use crate::hook::{LoadedProgram, Programs, Refusal};
 
 /// Processors that packets may be received on (kernel documentation: `cputopology.rst`).
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
@@ -29,7 +30,7 @@ pub struct HookPrograms {
     /// Memory that exists, with its map in the hook process.
     regions: Mutex<Vec<(Weak<Region>, MapToken)>>,
     /// Places in the filter's table that programs have.
-    taken: Mutex<BTreeSet<u32>>,
+    taken: Mutex<BTreeSet<u16>>,
 }
 
 impl HookPrograms {
@@ -67,19 +68,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused(error: &impl ToString) -> Refusal {
-    Refusal(error.to_string())
-}
-
 impl Programs for HookPrograms {
     fn processors(&self) -> u32 {
         self.processors
     }
 
     fn region(&self, len: usize) -> Result<Arc<Region>, Refusal> {
-        self.free_maps().map_err(|error| refused(&error))?;
-        let bytes = u32::try_from(len).map_err(|error| refused(&error))?;
-        let (token, map) = self.hook.make_map(MAP_NAME, bytes).map_err(|error| refused(&error))?;
+        self.free_maps().map_err(|error| Refusal::of(&error))?;
+        let bytes = u32::try_from(len).map_err(|error| Refusal::of(&error))?;
+        let (token, map) = self.hook.make_map(MAP_NAME, bytes).map_err(|error| Refusal::of(&error))?;
         let region = Region::adopt(map, len)?;
         lock(&self.regions).push((Arc::downgrade(&region), token));
         Ok(region)
@@ -97,27 +94,27 @@ impl Programs for HookPrograms {
         let sockets = u32::try_from(tokens.len()).ok();
         tokens.push(self.sockets);
         let request = LoadRequest { image, layout, options: Options { sockets, ..options }, maps: &tokens };
-        let loaded = self.hook.load(request).map_err(|error| refused(&error))?;
+        let loaded = self.hook.load(request).map_err(|error| Refusal::of(&error))?;
         Ok(LoadedProgram(loaded.fd))
     }
 
-    fn take_index(&self) -> Option<u32> {
+    fn take_index(&self) -> Option<u16> {
         let mut taken = lock(&self.taken);
-        let index = (0..MAX_PROGRAMS).find(|index| !taken.contains(index))?;
+        let index = (0..MAX_PROGRAMS as u16).find(|index| !taken.contains(index))?;
         taken.insert(index);
         Some(index)
     }
 
-    fn free_index(&self, index: u32) {
+    fn free_index(&self, index: u16) {
         lock(&self.taken).remove(&index);
     }
 
-    fn set(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), Refusal> {
-        self.loader.set_hook(index, program).map_err(|error| refused(&error))
+    fn set(&self, index: u16, program: BorrowedFd<'_>) -> Result<(), Refusal> {
+        self.loader.set_hook(index.into(), program).map_err(|error| Refusal::of(&error))
     }
 
-    fn clear(&self, index: u32) -> Result<(), Refusal> {
-        self.loader.clear_hook(index).map_err(|error| refused(&error))
+    fn clear(&self, index: u16) -> Result<(), Refusal> {
+        self.loader.clear_hook(index.into()).map_err(|error| Refusal::of(&error))
     }
 }
 

@@ -12,7 +12,7 @@ use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 
 use super::eligible;
-use super::prepare::context_memory;
+use super::memory::context_memory;
 use crate::context::loader::Loader;
 use crate::hook::memory::{description, layout};
 use crate::hook::{Hook, Programs, Refusal, budget};
@@ -82,7 +82,7 @@ impl Request<'_> {
         if !wanted? {
             return Ok(None);
         }
-        let programs = loader.programs().ok_or(TierRefusal::Unavailable)?;
+        let programs = loader.programs()?;
         eligible::check(self.install, self.run, self.rules, self.entries, image)?;
         let make = |len| programs.region(len).map_err(TierRefusal::from);
         let loaded = loader.load_in_hook(self.file, self.uid, |len| programs.region(len))?;

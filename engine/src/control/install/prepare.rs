@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Atomics, Options, Translation, Untranslated};
-use hpu_vm::memory::{Region as Memory, SpaceError};
-use spin_abi::control::{Abi, BillKind, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
-use spin_abi::map::{Machine, PACKET_WINDOW, PAGE};
+use hpu_vm::memory::SpaceError;
+use spin_abi::control::{Abi, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::KeySpec;
-use spin_shm::Region;
 
 use super::in_hook::{self, Placed};
+use super::limits::run_info;
+use super::memory::{charge_all, host_memory};
 use super::{abi_check, tier};
 use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
@@ -20,20 +21,14 @@ use crate::context::loader::Loader;
 use crate::context::{Interpreted, Program};
 use crate::control::policy::grant::Grant;
 use crate::install::error::MAX_NAME;
-use crate::install::ledger::Charge;
 use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
-use crate::sched::scheduler::MOST_WEIGHT;
 use crate::settings::Limits;
-use crate::telemetry::context_latency::ContextLatencies;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
-use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
+use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
 use spin_pspin::hpu::{Hpu, Hpus};
-
-/// Bytes of a view of guest memory: page tables, and descriptions of its mappings. Measured: 22 to 28 KiB.
-const VIEW_BYTES: u64 = 24 << 10;
 
 impl Prepared {
     /// Checks the request of the administrator `uid`, and translates the image.
@@ -62,13 +57,12 @@ impl Prepared {
         limits: &Limits,
     ) -> Result<Self, InstallError> {
         let uid = grant.uid();
-        check_texts(&install)?;
+        check(&install, &loader.machine)?;
         let wanted = tier::decide(install.tier, loader.kernel_tier, grant);
         let (match_spec, narrowed) = granted_match(&install.rules, install.eom.as_deref(), grant)?;
         let key = key(&install, loader.compat)?;
         let header = install.header.as_deref().map(|text| HeaderRule::parse(text, install.early)).transpose()?;
         let run = run_info(&install, limits, loader)?;
-        check_clusters(install.abi, loader.machine.clusters)?;
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
@@ -80,18 +74,12 @@ impl Prepared {
             Some(in_hook) => in_hook,
             None => Placed::in_user_space(&request, loader, image)?,
         };
-        let mut charges = vec![charge_image(loader, uid, &image, file)?, charge_memory(loader, uid, &memory)?];
-        charges.extend(charge);
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, uid, limits, loader)?;
-        let event_ring = EventRing::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
-        charges.extend(charge_translation(loader, uid, translation.as_ref().ok())?);
-        let interpreted = match &translation {
-            Ok(translation) => partly_interpreted(translation, &image.image),
-            Err(why) => Some(format!("its handlers are interpreted: {why}")),
-        };
+        let charges = charge_all((loader, uid), (&image, file), &memory, translation.as_ref().ok(), charge)?;
+        let interpreted = interpreted(&translation, &image.image);
         let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).collect();
         let program = Program {
             translation,
@@ -99,7 +87,7 @@ impl Prepared {
             handlers: entries.handlers,
             l1_bytes: install.l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
             limits: jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit },
-            charges: charges.into(),
+            charges,
             hook,
             image,
         };
@@ -115,7 +103,7 @@ impl Prepared {
             key,
             header,
             host,
-            event_ring,
+            event_ring: EventRing::create(loader.machine.clusters)?,
             run,
             tier,
             warnings,
@@ -147,7 +135,9 @@ fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
     }
 }
 
-fn check_texts(install: &Install) -> Result<(), InstallError> {
+/// Checks the texts of a request, and that its handlers can address all clusters.
+fn check(install: &Install, machine: &Machine) -> Result<(), InstallError> {
+    check_clusters(install.abi, machine.clusters)?;
     let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
         return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
@@ -157,7 +147,6 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     )
 }
 
-/// Checks that handlers of an ABI can address all clusters.
 const fn check_clusters(abi: Abi, clusters: u32) -> Result<(), InstallError> {
     let known = if matches!(abi, Abi::Fpspin) { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
     if clusters > known { Err(InstallError::Clusters { abi, known, clusters }) } else { Ok(()) }
@@ -171,29 +160,6 @@ fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) 
     };
     entries.check(image)?;
     Ok(entries)
-}
-
-/// A context's own memory, in a region that `make` makes.
-///
-/// # Errors
-/// [`InstallError::TooLarge`], and the errors of `make`.
-pub(super) fn context_memory<E: From<InstallError>>(
-    install: &Install,
-    hpus: u32,
-    (image, entries): (&Image, &Entries),
-    machine: &Machine,
-    make: impl FnOnce(usize) -> Result<Arc<Memory>, E>,
-) -> Result<ContextMemory, E> {
-    let base = image.handler_mem_end();
-    let end = machine.handler_mem_base + machine.handler_mem_size;
-    at_most("handler memory", install.handler_mem, end.saturating_sub(base), None)?;
-    at_most("scratchpad", install.scratchpad, machine.scratchpad_size(), None)?;
-    let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
-    let memory = ContextMemory::new_in(machine, base, sizes, make)?;
-    Ok(match entries.handler_mem {
-        Some(address) => memory.with_handler_memory(address, image.handler_mem_from(address).unwrap_or(0)),
-        None => memory,
-    })
 }
 
 /// A context's HPUs on all clusters.
@@ -236,6 +202,13 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
 }
 
 /// A warning about functions that are interpreted.
+fn interpreted(translation: &Result<Arc<Translation>, Interpreted>, image: &Image) -> Option<String> {
+    match translation {
+        Ok(translation) => partly_interpreted(translation, image),
+        Err(why) => Some(format!("its handlers are interpreted: {why}")),
+    }
+}
+
 fn partly_interpreted(translation: &Translation, image: &Image) -> Option<String> {
     let untranslated = translation.untranslated();
     let first = untranslated.first()?;
@@ -260,113 +233,4 @@ fn translate(
     translation
         .inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}"))
         .map_err(|error| error.to_string().into())
-}
-
-/// Checks a size. `setting`: the limit's name in the daemon's configuration.
-///
-/// # Errors
-/// [`InstallError::TooLarge`].
-pub fn at_most(
-    what: &'static str,
-    asked: impl Into<u64>,
-    limit: impl Into<u64>,
-    setting: Option<&str>,
-) -> Result<(), InstallError> {
-    let (asked, limit) = (asked.into(), limit.into());
-    if asked <= limit {
-        return Ok(());
-    }
-    let more = |name| format!("; for more, add `{name} = {asked}` to [limits] in spind's configuration");
-    Err(InstallError::TooLarge { what, asked, limit, setting: setting.map(more).unwrap_or_default() })
-}
-
-fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunInfo, InstallError> {
-    let watchdog_us = limit(
-        "time limit in microseconds",
-        install.watchdog_us,
-        limits.watchdog_us,
-        " (limits.watchdog_us of spind's configuration)",
-    )?;
-    let most = limits.instruction_limit;
-    let instruction_limit = match install.instruction_limit {
-        None => most,
-        asked => Some(limit(
-            "instruction limit",
-            asked,
-            most.unwrap_or(u64::MAX),
-            " (limits.instruction_limit of spind's configuration)",
-        )?),
-    };
-    let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into(), "")?;
-    let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into(), "")?;
-    let Install { abi, checks, isolation, placement, message_timeout_us, doorbell_us, full, verdicts, .. } = *install;
-    if message_timeout_us.is_some() {
-        limit("message timeout in microseconds", message_timeout_us, u64::MAX, "")?;
-    }
-    Ok(RunInfo {
-        engine: loader.engine,
-        abi,
-        checks,
-        isolation,
-        placement,
-        watchdog_us,
-        instruction_limit,
-        message_timeout_us,
-        doorbell_us,
-        weight: saturate(weight),
-        full,
-        hpus: saturate(hpus),
-        verdicts,
-    })
-}
-
-/// Requested limit, or the daemon's.
-fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static str) -> Result<u64, InstallError> {
-    match asked {
-        None => Ok(limit),
-        Some(asked) if (1..=limit).contains(&asked) => Ok(asked),
-        Some(asked) => Err(InstallError::Limit { what, setting, asked, limit }),
-    }
-}
-
-fn host_memory(
-    install: &Install,
-    uid: u32,
-    limits: &Limits,
-    loader: &Loader,
-) -> Result<Option<Arc<Region>>, InstallError> {
-    at_most("host memory", install.host_mem, limits.host_mem, Some("host_mem"))?;
-    if install.host_mem == 0 {
-        return Ok(None);
-    }
-    let bytes = install.host_mem.next_multiple_of(PAGE.into());
-    // The user pays until nobody has the region, which may be long after the context is gone.
-    let charge = loader.ledger.charge(uid, BillKind::HostMemory, bytes)?;
-    Ok(Some(Arc::new(Region::create_with(install.host_mem, Box::new(charge))?)))
-}
-
-fn charge_translation(
-    loader: &Loader,
-    uid: u32,
-    translation: Option<&Arc<Translation>>,
-) -> Result<Option<Arc<Charge>>, InstallError> {
-    let charge = |translation: &Arc<Translation>| {
-        let bytes = translation.size().bytes as u64;
-        loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)
-    };
-    Ok(translation.map(charge).transpose()?)
-}
-
-/// Charges an image with its memory, its file's symbols and its decoded code: about as many bytes as the file for each.
-fn charge_image(loader: &Loader, uid: u32, image: &Arc<LoadedImage>, file: &[u8]) -> Result<Arc<Charge>, InstallError> {
-    let bytes = image.memory.region().len() as u64 + 2 * file.len() as u64;
-    Ok(loader.ledger.charge_shared(uid, BillKind::Images, image, bytes)?)
-}
-
-/// Charges a context's own memory, event ring, views, and latencies on the greatest number of threads.
-fn charge_memory(loader: &Loader, uid: u32, memory: &ContextMemory) -> Result<Arc<Charge>, InstallError> {
-    let views = memory.hpus().count() as u64 * VIEW_BYTES;
-    let latencies = u64::from(loader.machine.clusters) * size_of::<ContextLatencies>() as u64;
-    let bytes = memory.region().len() as u64 + EventRing::bytes(loader.machine.clusters) + views + latencies;
-    Ok(Arc::new(loader.ledger.charge(uid, BillKind::ContextMemory, bytes)?))
 }

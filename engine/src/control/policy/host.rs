@@ -6,7 +6,6 @@ use std::sync::Arc;
 use spin_pspin::hpu::send_rights::HostAddresses;
 
 use super::ranges::Unprivileged;
-use crate::control::hook_process::client::{HookProcess, HookUnavailable};
 use crate::control::loader_process::client::LoaderProcess;
 use crate::install::ports::Ports;
 
@@ -23,8 +22,6 @@ pub enum Host {
         loader: Arc<LoaderProcess>,
         /// Ports that contexts have.
         ports: Arc<Ports>,
-        /// Loads handlers into the kernel, or why there is none.
-        hook: Result<Arc<HookProcess>, HookUnavailable>,
     },
 }
 
@@ -49,17 +46,6 @@ impl Host {
         }
     }
 
-    /// The process that loads handlers into the kernel.
-    ///
-    /// # Errors
-    /// The reason why there is none.
-    pub fn hook(&self) -> Result<&Arc<HookProcess>, HookUnavailable> {
-        match self {
-            Self::Absent => Err(HookUnavailable::NoInterface),
-            Self::Interface { hook, .. } => hook.as_ref().map_err(Clone::clone),
-        }
-    }
-
     /// The unprivileged ports now. Those of the kernel's defaults without a host.
     #[must_use]
     pub fn unprivileged(&self) -> Unprivileged {
@@ -77,21 +63,11 @@ mod tests {
 
     use spin_pspin::hpu::send_rights::HostAddresses;
 
-    use super::{HookProcess, HookUnavailable, Host, LoaderProcess, Ports};
+    use super::{Host, LoaderProcess, Ports};
 
     fn host(name: &str) -> Host {
         let loader = Arc::new(LoaderProcess::on_thread());
-        let hook = Err(HookUnavailable::Off);
-        Host::Interface { name: name.to_owned(), ports: Arc::new(Ports::new(loader.clone(), 100)), loader, hook }
-    }
-
-    #[test]
-    fn without_a_hook_process_there_is_a_reason() {
-        assert_eq!(Host::Absent.hook().err(), Some(HookUnavailable::NoInterface));
-        assert_eq!(host("lo").hook().err(), Some(HookUnavailable::Off));
-        let started = Arc::new(HookProcess::on_thread());
-        let Host::Interface { name, loader, ports, .. } = host("lo") else { panic!("an interface") };
-        assert!(Host::Interface { name, loader, ports, hook: Ok(started) }.hook().is_ok());
+        Host::Interface { name: name.to_owned(), ports: Arc::new(Ports::new(loader.clone(), 100)), loader }
     }
 
     #[test]
