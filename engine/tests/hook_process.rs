@@ -145,7 +145,7 @@ impl Memory {
         layout: &Layout,
         maps: &[MapToken],
     ) -> Result<LoadedProgram, HookLoadError> {
-        process.load(LoadRequest { image, layout, options: Options::default(), maps })
+        process.load(LoadRequest { name: "spin_handler", image, layout, options: Options::default(), maps })
     }
 }
 

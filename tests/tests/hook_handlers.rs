@@ -17,7 +17,7 @@ const HANDLER_MEM: u32 = 0x10_0000;
 struct Loaded {
     program: Program,
     slots: ArrayMap,
-    maps: Vec<ArrayMap>,
+    _maps: Vec<ArrayMap>,
 }
 
 fn array(name: &str, bytes: &[u8]) -> ArrayMap {
@@ -87,7 +87,7 @@ fn load(elf: &[u8], options: Options) -> Result<Loaded, String> {
         translated.l1_packet(),
         begun.elapsed()
     );
-    Ok(Loaded { program, slots, maps })
+    Ok(Loaded { program, slots, _maps: maps })
 }
 
 impl Loaded {

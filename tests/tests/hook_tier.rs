@@ -3,15 +3,20 @@
 #[path = "../../nic/tests/common/mod.rs"]
 mod common;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use common::{FAR, LINK, Link, NEAR, root, within};
+use common::{FAR, LINK, Link, NEAR, root, run, within};
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 use serde_json::Value;
 use spin_nic::traffic::{Header, Hook, HookProgram, Pattern, Plan};
-use spin_tests::{Spind, binary, wait_until};
+use spin_tests::{Spind, wait_until};
 
 /// Datagrams of a test.
 const COUNT: u32 = 1000;
+const RULE: &str = "udp dport 9999";
 
 /// spind with a kernel tier on one end of a link. The other end accepts frames that an XDP program sends.
 struct Lab {
@@ -24,7 +29,8 @@ struct Lab {
 fn pattern() -> Pattern {
     let (source, destination) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
     let (lengths, flows, header) = (vec![64], vec![1], Header::None);
-    Pattern::new(Plan { macs: [[0; 6]; 2], source, destination, port: 1, lengths, flows, header, run: 0 }).expect("a plan")
+    Pattern::new(Plan { macs: [[0; 6]; 2], source, destination, port: 1, lengths, flows, header, run: 0 })
+        .expect("a plan")
 }
 
 impl Lab {
@@ -36,45 +42,246 @@ impl Lab {
         Self { spind, link, _accept: accept }
     }
 
-    fn install(&self, handler: &str, arguments: &[&str]) -> String {
+    /// The path of a handler's image.
+    fn image(&self, handler: &str) -> String {
         let image = self.spind.socket().with_file_name(format!("{handler}.elf"));
         std::fs::write(&image, spin_handlers::image(handler, &[])).expect("written");
-        let image = image.display().to_string();
-        self.spind.ctl_ok(&[&["install", &image, "--name", handler], arguments].concat())
+        image.display().to_string()
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
-        let text = self.spind.ctl_ok(&[arguments, &["--json"]].concat());
+    fn install(&self, handler: &str, arguments: &[&str]) {
+        self.spind.ctl_ok(&[&["install", &self.image(handler), "--name", handler], arguments].concat());
+    }
+
+    /// The daemon's errors when it refuses to install a handler.
+    fn refused(&self, handler: &str, arguments: &[&str]) -> String {
+        let output = self.spind.ctl(&[&["install", &self.image(handler)], arguments].concat());
+        assert!(!output.status.success(), "{handler} is installed");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn json(&self, request: &str) -> Value {
+        let text = self.spind.ctl_ok(&[request, "--json"]);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Counters of one context, by name.
+    fn counts<const N: usize>(&self, context: u32, names: [&str; N]) -> [u64; N] {
+        let stats = self.json("stats");
+        let counters = &stats["contexts"][context.to_string()]["counters"];
+        names.map(|name| counters[name].as_u64().unwrap_or_else(|| panic!("{name} in {counters}")))
+    }
+
+    /// Counters of the engine, by name.
+    fn totals<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        let stats = self.json("stats");
+        names.map(|name| stats["engine"][name].as_u64().unwrap_or_else(|| panic!("{name} in {stats}")))
+    }
+
+    fn client(&self) -> UdpSocket {
+        Link::udp(&self.link.far, &format!("{FAR}:0"))
     }
 
     /// Sends datagrams to a port one by one, and counts those that come back.
     fn exchange(&self, port: u16, count: u32, len: usize) -> u32 {
-        let socket = Link::udp(&self.link.far, &format!("{FAR}:0"));
+        let socket = self.client();
         let mut answer = vec![0; 2048];
-        (0..count)
-            .filter(|number| {
-                let mut payload = vec![0; len];
-                payload[..4].copy_from_slice(&number.to_be_bytes());
-                socket.send_to(&payload, (NEAR, port)).expect("sent");
-                socket.recv(&mut answer).is_ok_and(|got| answer[..got] == payload)
-            })
-            .count() as u32
+        let is_answered = |number: &u32| {
+            let mut payload = vec![0x5a; len];
+            payload[..4].copy_from_slice(&number.to_be_bytes());
+            socket.send_to(&payload, (NEAR, port)).expect("sent");
+            socket.recv(&mut answer).is_ok_and(|got| answer[..got] == payload)
+        };
+        (0..count).filter(is_answered).count() as u32
+    }
+}
+
+/// The programs in the kernel with this name.
+fn programs(name: &str) -> Vec<ProgramInfo> {
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    ProgInfoIter::with_query_opts(options).filter(|program| program.name == name).collect()
+}
+
+/// Whether one of the programs, or one of their maps, is still in the kernel.
+fn exist(of: &[ProgramInfo]) -> bool {
+    ProgInfoIter::default().any(|program| of.iter().any(|other| other.id == program.id))
+        || MapInfoIter::default().any(|map| of.iter().any(|other| other.map_ids.contains(&map.id)))
+}
+
+#[test]
+fn handlers_in_the_hook_answer_and_count() {
+    if !root() {
+        return;
+    }
+    for mode in ["native", "generic"] {
+        let lab = Lab::start(&["--xdp-mode", mode]);
+        lab.install("udp_pingpong", &["--rule", RULE, "--tier", "kernel"]);
+        assert!(lab.spind.ctl_ok(&["list"]).contains("tier: kernel"));
+        for len in [4, 64, 512, 1472] {
+            assert_eq!(lab.exchange(9999, COUNT / 4, len), COUNT / 4, "{mode}, {len} B");
+        }
+        let names = ["matched", "payload_runs", "released", "messages", "tx_packets", "hook_runs"];
+        assert_eq!(lab.counts(1, names), [u64::from(COUNT); 6], "{mode}");
+        assert_eq!(lab.totals(names), [u64::from(COUNT); 6], "{mode}");
+        // Headers of Ethernet, IP and UDP.
+        let bytes = u64::from(COUNT / 4) * (4 + 64 + 512 + 1472 + 4 * 42);
+        assert_eq!(lab.totals(["tx_bytes", "rx_packets", "faults"]), [bytes, 0, 0], "{mode}");
+        lab.spind.ctl_ok(&["rm", "udp_pingpong"]);
+        assert_eq!(lab.totals(names), [u64::from(COUNT); 6], "the counts of removed contexts stay in the sum");
     }
 }
 
 #[test]
-fn a_handler_in_the_hook_answers_and_counts() {
+fn pings_are_answered_in_the_hook() {
     if !root() {
         return;
     }
-    let _ = binary("spind");
     let lab = Lab::start(&[]);
-    let printed = lab.install("udp_pingpong", &["--rule", "udp dport 9999", "--tier", "kernel"]);
-    println!("{printed}");
-    println!("{}", lab.spind.ctl_ok(&["list"]));
-    assert_eq!(lab.exchange(9999, COUNT, 64), COUNT);
-    println!("{}", lab.spind.ctl_ok(&["stats"]));
-    println!("{}", lab.json(&["stats"]));
-    wait_until(|| true);
+    lab.install("icmp_echo", &["--rule", "icmp echo", "--tier", "kernel"]);
+    for size in [18, 56, 1400] {
+        let ping = format!("ip netns exec {} ping -n -q -i 0.002 -c 50 -s {size} {NEAR}", lab.link.far);
+        let printed = run(&ping);
+        assert!(printed.contains("50 packets transmitted, 50 received, 0% packet loss"), "{printed}");
+    }
+    assert_eq!(lab.counts(1, ["hook_runs", "payload_runs", "tx_packets"]), [150; 3]);
+}
+
+#[test]
+fn a_handler_that_cannot_run_in_the_hook_says_why_and_runs_in_user_space() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    for (handler, arguments, why) in [
+        ("aggregate", &["--rule", RULE, "--tier", "kernel"][..], "header handler"),
+        ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--eom", "never"], "several packets (leave out --eom)"),
+        ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--l1-bytes", "64"], "(leave out --l1-bytes)"),
+    ] {
+        let refused = lab.refused(handler, arguments);
+        assert!(refused.contains("tier kernel: ") && refused.contains(why), "{handler}: {refused}");
+    }
+    assert!(lab.spind.ctl_ok(&["list"]).trim().lines().count() <= 1, "nothing is installed");
+    lab.install("udp_pingpong", &["--rule", RULE, "--tier", "auto", "--isolation", "message"]);
+    let listed = lab.spind.ctl_ok(&["list"]);
+    assert!(listed.contains("tier: user; its messages are isolated from each other"), "{listed}");
+    assert_eq!(lab.exchange(9999, 10, 64), 10);
+    assert_eq!(lab.counts(1, ["payload_runs", "hook_runs"]), [10, 0]);
+}
+
+#[test]
+fn packets_go_to_the_first_context_whatever_its_tier() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    let source = format!("ip src {FAR} and udp dport 7000-7100");
+    for (name, rule, tier) in [
+        ("first", "udp dport 7000", "kernel"),
+        ("second", source.as_str(), "user"),
+        ("third", "udp dport 7000-7002", "kernel"),
+        ("fourth", "udp dport 7001 or udp dport 8000", "kernel"),
+    ] {
+        let image = lab.image("udp_pingpong");
+        lab.spind.ctl_ok(&["install", &image, "--name", name, "--rule", rule, "--tier", tier]);
+    }
+    let hook_runs = || [1, 2, 3, 4].map(|id| lab.counts(id, ["payload_runs", "hook_runs"]));
+    for (port, count) in [(7000, 10), (7001, 20), (7002, 30), (8000, 40)] {
+        assert_eq!(lab.exchange(port, count, 64), count, "port {port}");
+    }
+    assert_eq!(hook_runs(), [[10, 10], [50, 0], [0, 0], [40, 40]]);
+    // Without the second context its packets go to the third.
+    lab.spind.ctl_ok(&["rm", "second"]);
+    assert_eq!(lab.exchange(7001, 5, 64), 5);
+    assert_eq!(lab.counts(3, ["payload_runs", "hook_runs"]), [5, 5]);
+}
+
+#[test]
+fn nothing_is_left_in_the_kernel() {
+    if !root() {
+        return;
+    }
+    let mut lab = Lab::start(&[]);
+    let image = lab.image("udp_pingpong");
+    let install = |lab: &Lab, name: &str| {
+        lab.spind.ctl_ok(&["install", &image, "--name", name, "--rule", RULE, "--tier", "kernel"]);
+        let loaded = programs(name);
+        assert!(loaded.len() == 1 && loaded[0].map_ids.len() >= 3, "{loaded:?}");
+        assert_eq!(lab.exchange(9999, 1, 64), 1);
+        loaded
+    };
+    // Names that no other test has.
+    let [removed, killed] = ["gone", "dead"].map(|name| format!("{name}{}", std::process::id()));
+    let loaded = install(&lab, &removed);
+    lab.spind.ctl_ok(&["rm", &removed]);
+    // The context's memory is freed by a thread of its own, its maps with the next context.
+    let loaded_again = install(&lab, &killed);
+    wait_until(|| !exist(&loaded[..1]) || shares(&loaded, &loaded_again));
+    lab.spind.signal(rustix::process::Signal::KILL);
+    lab.spind.wait();
+    wait_until(|| !exist(&loaded) && !exist(&loaded_again));
+}
+
+/// Whether programs have maps in common, such as that of the image.
+fn shares(one: &[ProgramInfo], other: &[ProgramInfo]) -> bool {
+    one.iter().flat_map(|program| &program.map_ids).any(|id| other.iter().any(|program| program.map_ids.contains(id)))
+}
+
+/// Counts datagrams until `ended` is set and none has come for the socket's timeout.
+fn count_datagrams(socket: &UdpSocket, ended: &AtomicBool) -> u32 {
+    let (mut buffer, mut count) = ([0; 64], 0);
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(_) => count += 1,
+            Err(_) if ended.load(Relaxed) => return count,
+            Err(_) => {}
+        }
+    }
+}
+
+#[test]
+fn each_packet_is_answered_or_passed_while_contexts_come_and_go() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    // Gets the packets that match no context.
+    let server = Link::udp(&lab.link.near, &format!("{NEAR}:9999"));
+    server.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let (client, ended) = (lab.client(), AtomicBool::new(false));
+    client.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let image = lab.image("udp_pingpong");
+    let (sent, answered, passed) = std::thread::scope(|scope| {
+        let (answered, passed) =
+            (scope.spawn(|| count_datagrams(&client, &ended)), scope.spawn(|| count_datagrams(&server, &ended)));
+        let sending = scope.spawn(|| {
+            let mut sent = 0;
+            while !ended.load(Relaxed) {
+                // Few enough for the buffers of the sockets.
+                for _ in 0..10 {
+                    client.send_to(&[7; 20], (NEAR, 9999)).expect("sent");
+                    sent += 1;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sent
+        });
+        for tier in ["kernel", "user", "kernel", "kernel", "user", "kernel"] {
+            let started = Instant::now();
+            lab.spind.ctl_ok(&["install", &image, "--name", "echo", "--rule", RULE, "--tier", tier]);
+            std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
+            lab.spind.ctl_ok(&["rm", "echo"]);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ended.store(true, Relaxed);
+        let sent: u32 = sending.join().expect("it sends");
+        (sent, answered.join().expect("it counts"), passed.join().expect("it counts"))
+    });
+    let [hook_runs, runs, removed, unmatched] =
+        lab.totals(["hook_runs", "payload_runs", "drop_removed", "drop_unmatched"]);
+    assert!(hook_runs > 100 && runs > hook_runs + 100 && passed > 100, "{hook_runs}, {runs}, {passed}");
+    assert_eq!(u64::from(answered), runs, "{hook_runs} in the hook");
+    // In user space there are packets in flight when a context goes.
+    let in_flight = removed + unmatched;
+    assert!(in_flight < 50, "{removed}, {unmatched}");
+    assert_eq!(u64::from(sent), u64::from(answered + passed) + in_flight, "{answered} answered, {passed} passed");
 }

@@ -17,6 +17,8 @@ use spin_tests::{ACTION_TIMEOUT, Spind, wait_until};
 
 /// Capabilities of the loader process: CAP_CHOWN (0), CAP_NET_BIND_SERVICE (10), CAP_BPF (39), linux/capability.h.
 const LOADER: u64 = 1 | 1 << 10 | 1 << 39;
+/// Capabilities of the hook process: CAP_NET_ADMIN (12), CAP_PERFMON (38), CAP_BPF (39).
+const HOOK: u64 = 1 << 12 | 1 << 38 | 1 << 39;
 
 /// The ids of a process's threads.
 fn threads(process: u32) -> Vec<i32> {
@@ -36,10 +38,10 @@ fn capabilities(thread: i32) -> [u64; 4] {
         .map(|name| u64::from_str_radix(&status(thread, name), 16).expect("hexadecimal"))
 }
 
-/// spind on an interface, with two packet threads, metrics, and a configuration to read again.
+/// spind on an interface, with two packet threads, metrics, a kernel tier, and a configuration to read again.
 fn start(link: &Link) -> Spind {
     within(&link.near, || {
-        Spind::start_configured("", &["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")])
+        Spind::start_configured("kernel_tier = true\n", &["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")])
     })
 }
 
@@ -70,9 +72,13 @@ fn each_thread_has_the_identity_and_capabilities_of_the_table() {
         assert_eq!(capabilities(thread), [0; 4], "{name}");
         assert_eq!([status(thread, "NoNewPrivs"), status(thread, "Seccomp")], ["1", "2"], "{name}");
     }
-    for thread in threads(loader) {
-        assert_eq!(capabilities(thread), [LOADER, LOADER, 0, 0]);
-        assert_eq!([status(thread, "NoNewPrivs"), status(thread, "Seccomp")], ["1", "2"]);
+    let hook = spind.child("hook-process");
+    wait_until(|| status(hook.cast_signed(), "Seccomp") == "2");
+    for (process, held) in [(loader, LOADER), (hook, HOOK)] {
+        for thread in threads(process) {
+            assert_eq!(capabilities(thread), [held, held, 0, 0]);
+            assert_eq!([status(thread, "NoNewPrivs"), status(thread, "Seccomp")], ["1", "2"]);
+        }
     }
 }
 
@@ -170,6 +176,15 @@ fn code_run_in_any_thread_gets_nothing() {
             attack(thread, instruction).into_iter().filter(|(name, _)| !["bpf", "socket"].contains(name))
         {
             assert_eq!(result, refused(Errno::EPERM), "{attempt} in the loader process");
+        }
+    }
+    let hook = spind.child("hook-process");
+    wait_until(|| status(hook.cast_signed(), "Seccomp") == "2");
+    let instruction = syscall_instruction(hook);
+    for thread in threads(hook) {
+        // BPF maps are what it is for.
+        for (attempt, result) in attack(thread, instruction).into_iter().filter(|(name, _)| *name != "bpf") {
+            assert_eq!(result, refused(Errno::EPERM), "{attempt} in the hook process");
         }
     }
     // All are unharmed.

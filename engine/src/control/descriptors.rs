@@ -6,6 +6,8 @@ use crate::settings::Limits;
 
 /// Descriptors of a context: its memory, host memory, event ring, image, and those that its connection needs.
 const PER_CONTEXT: usize = 6;
+/// More descriptors of a context in the hook: its program, and the memory that the program needs for itself.
+const PER_HOOK: usize = 2;
 /// Descriptors that are left to everything else: connections without contexts, children that receive descriptors, threads, the log.
 const OTHERS: usize = 320;
 
@@ -29,9 +31,10 @@ impl Descriptors {
         Self(files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX)))
     }
 
-    /// The limits, with no more contexts than there are descriptors for.
-    pub fn fit(self, limits: Limits) -> Limits {
-        let contexts = (self.0.saturating_sub(OTHERS) / PER_CONTEXT).max(1);
+    /// The limits, with no more contexts than there are descriptors for. `kernel_tier`: whether they may run in the hook.
+    pub fn fit(self, limits: Limits, kernel_tier: bool) -> Limits {
+        let each = PER_CONTEXT + if kernel_tier { PER_HOOK } else { 0 };
+        let contexts = (self.0.saturating_sub(OTHERS) / each).max(1);
         if contexts < limits.contexts {
             tracing::info!("at most {contexts} contexts: {} files may be open (ulimit -n)", self.0);
         }
@@ -51,8 +54,12 @@ mod tests {
 
     #[test]
     fn contexts_and_ports_leave_descriptors_to_others() {
-        let fit = |files: usize, contexts| Descriptors(files).fit(Limits { contexts, ..Limits::default() }).contexts;
+        let in_tier = |files: usize, contexts, kernel_tier| {
+            Descriptors(files).fit(Limits { contexts, ..Limits::default() }, kernel_tier).contexts
+        };
+        let fit = |files, contexts| in_tier(files, contexts, false);
         assert_eq!([fit(usize::MAX, 1024), fit(1024, 1024), fit(1024, 64), fit(10, 64)], [1024, 117, 64, 1]);
+        assert_eq!([in_tier(usize::MAX, 1024, true), in_tier(1024, 1024, true)], [1024, 88]);
         // All contexts of a user with most ports take less than half.
         let files = 20_000;
         let of_user = fit(files, 1024) / 2 * super::PER_CONTEXT + Descriptors(files).ports() / 2;

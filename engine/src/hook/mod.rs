@@ -54,12 +54,13 @@ pub trait Programs: fmt::Debug + Send + Sync {
     /// Why there is none.
     fn region(&self, len: usize) -> Result<Arc<Region>, Refusal>;
 
-    /// Translates and loads the payload handler of an image. `maps` are the memory by map index.
+    /// Translates and loads the payload handler of an image. `maps` are the memory by map index. `name`: that of the context.
     ///
     /// # Errors
     /// Why the handler cannot run in the hook.
     fn load(
         &self,
+        name: &str,
         image: &[u8],
         layout: &Layout,
         options: Options,

@@ -60,6 +60,11 @@ impl Flow {
         Self { reached, back_edges, done, l1 }
     }
 
+    /// Whether an edge closes a loop at all.
+    pub(super) const fn has_loops(&self) -> bool {
+        !self.back_edges.is_empty()
+    }
+
     /// Whether an edge closes a loop.
     pub(super) fn is_back_edge(&self, from: BlockId, to: BlockId) -> bool {
         self.back_edges.contains(&(from, to))

@@ -20,6 +20,7 @@ pub struct Program {
     insns: Insns,
     guest_instructions: usize,
     l1_packet: Option<L1Packet>,
+    has_loops: bool,
 }
 
 /// Input of a translation.
@@ -48,7 +49,8 @@ impl Program {
         let flow = Flow::new(&cfg, &facts, options);
         eligible::check(&cfg, &facts, &flow.reached, layout)?;
         let insns = emit::emit(Input { code, cfg: &cfg, facts: &facts, flow: &flow, layout, options });
-        Ok(Self { insns, guest_instructions: cfg.instructions, l1_packet: flow.l1 })
+        let has_loops = flow.has_loops();
+        Ok(Self { insns, guest_instructions: cfg.instructions, l1_packet: flow.l1, has_loops })
     }
 
     /// Returns the program's instructions.
@@ -61,6 +63,12 @@ impl Program {
     #[must_use]
     pub const fn guest_instructions(&self) -> usize {
         self.guest_instructions
+    }
+
+    /// Whether the handler has loops. The verifier follows each turn of one, unless [`Options::forgetful`].
+    #[must_use]
+    pub const fn has_loops(&self) -> bool {
+        self.has_loops
     }
 
     /// Returns how the packet in L1 is kept. `None` when the handler does not access it.

@@ -98,7 +98,7 @@ impl Daemon {
             return Err(NicError::Privileges { action: "serve an interface" }.into());
         }
         let descriptors = Descriptors::raise();
-        let config = &Config { limits: descriptors.fit(config.limits), ..config.clone() };
+        let config = &Config { limits: descriptors.fit(config.limits, config.kernel_tier), ..config.clone() };
         let notifier = Arc::new(Notifier::from_environment());
         let privileged = Privileged::start(config)?;
         let account = privileged.as_ref().map(|privileged| &privileged.account);

@@ -62,6 +62,8 @@ pub enum HookLoadError {
 /// A payload handler to load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadRequest<'a> {
+    /// Its name for tools, of 1 to 15 letters, digits, underscores or dots.
+    pub name: &'a str,
     /// The image's file.
     pub image: &'a [u8],
     /// The handler's memory.
@@ -172,8 +174,9 @@ impl HookProcess {
     /// # Errors
     /// See [`HookLoadError`].
     pub fn load(&self, request: LoadRequest<'_>) -> Result<LoadedProgram, HookLoadError> {
-        let LoadRequest { image, layout, options, maps } = request;
+        let LoadRequest { name, image, layout, options, maps } = request;
         let message = LoadMessage {
+            name: name.to_owned(),
             handler: HandlerKind::Payload,
             layout: LayoutMessage::from(layout),
             options: options.into(),

@@ -15,15 +15,18 @@ use super::message::{OptionsMessage, ProgramFacts, Variant};
 
 /// Time after which no further attempt begins. One attempt takes up to about a second.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Name of programs, as tools show it.
-const NAME: &str = "spin_handler";
+const PLAIN: Variant = Variant { opaque: false, forgetful: false };
+const FORGETFUL: Variant = Variant { opaque: false, forgetful: true };
+const OPAQUE_FORGETFUL: Variant = Variant { opaque: true, forgetful: true };
+const OPAQUE: Variant = Variant { opaque: true, forgetful: false };
+
 /// Forms of a program, in the order in which they are tried.
-const VARIANTS: [Variant; 4] = [
-    Variant { opaque: false, forgetful: false },
-    Variant { opaque: false, forgetful: true },
-    Variant { opaque: true, forgetful: true },
-    Variant { opaque: true, forgetful: false },
-];
+type Variants = [Variant; 4];
+
+/// Order for a program without loops.
+const STRAIGHT: Variants = [PLAIN, FORGETFUL, OPAQUE_FORGETFUL, OPAQUE];
+/// Order for a program with loops, of which the verifier follows each turn unless it forgets.
+const WITH_LOOPS: Variants = [FORGETFUL, OPAQUE_FORGETFUL, PLAIN, OPAQUE];
 
 /// Reason why a handler was not loaded.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(super) enum NotLoaded {
 
 /// A payload handler, and where its memory is.
 pub(super) struct Handler<'a> {
+    /// For tools.
+    name: &'a str,
     image: Image,
     entry: u32,
     taken: BTreeSet<u32>,
@@ -47,13 +52,18 @@ pub(super) struct Handler<'a> {
 
 impl<'a> Handler<'a> {
     /// The payload handler of an image. The layout has been checked.
-    pub(super) fn new(elf: &[u8], layout: &'a Layout, options: OptionsMessage) -> Result<Self, NotLoaded> {
+    pub(super) fn new(
+        name: &'a str,
+        elf: &[u8],
+        layout: &'a Layout,
+        options: OptionsMessage,
+    ) -> Result<Self, NotLoaded> {
         let image = guarded(|| Image::load(elf, &layout.machine))?;
         let image = image.map_err(|error| NotLoaded::NotEligible(error.to_string()))?;
         let entry = image.handler(Kind::Payload);
         let entry = entry.ok_or_else(|| NotLoaded::NotEligible("the image has no payload handler".to_owned()))?;
         let taken = guarded(|| image.addresses_taken())?;
-        Ok(Self { image, entry, taken, layout, options })
+        Ok(Self { name, image, entry, taken, layout, options })
     }
 
     /// Loads it in the first form that the kernel accepts. No further attempt begins when `goes_on` is false.
@@ -63,19 +73,23 @@ impl<'a> Handler<'a> {
         goes_on: impl Fn() -> bool,
     ) -> Result<(Program, ProgramFacts), NotLoaded> {
         let start = Instant::now();
-        try_variants(|| goes_on() && start.elapsed() < LIMIT, |variant| self.attempt(variant, maps))
+        let variants = if self.translate(PLAIN)?.has_loops() { WITH_LOOPS } else { STRAIGHT };
+        let goes_on = || goes_on() && start.elapsed() < LIMIT;
+        try_variants(variants, goes_on, |variant| self.attempt(variant, maps))
+    }
+
+    fn translate(&self, variant: Variant) -> Result<Translation, NotLoaded> {
+        let source = Source { code: self.image.code(), entry: self.entry, taken: &self.taken };
+        let translated = guarded(|| Translation::new(source, self.layout, self.options.with(variant)))?;
+        translated.map_err(|reason| NotLoaded::NotEligible(reason.to_string()))
     }
 
     fn attempt(&self, variant: Variant, maps: &[BorrowedFd<'_>]) -> Result<(Program, ProgramFacts), NotLoaded> {
-        let Self { image, entry, taken, layout, options } = self;
-        let source = Source { code: image.code(), entry: *entry, taken };
-        let (guest_instructions, instructions) = guarded(|| {
-            let translated = Translation::new(source, layout, options.with(variant));
-            let translated = translated.map_err(|reason| NotLoaded::NotEligible(reason.to_string()))?;
-            let encoded: Vec<[u8; 8]> = translated.insns().encode().into_iter().map(|insn| insn.bytes()).collect();
-            Ok((translated.guest_instructions(), encoded))
-        })??;
-        let loaded = Program::load(&instructions, maps, LoadOptions { name: NAME, full_log: false });
+        let translated = self.translate(variant)?;
+        let guest_instructions = translated.guest_instructions();
+        let encoded = guarded(|| translated.insns().encode())?;
+        let instructions: Vec<[u8; 8]> = encoded.into_iter().map(|insn| insn.bytes()).collect();
+        let loaded = Program::load(&instructions, maps, LoadOptions { name: self.name, full_log: false });
         let program = loaded.map_err(|error| match error {
             LoadError::Refused(refusal) => NotLoaded::NotAccepted(refusal.message),
             LoadError::Privileges | LoadError::Malformed(_) => NotLoaded::Failed(io::Error::other(error)),
@@ -88,12 +102,13 @@ impl<'a> Handler<'a> {
 
 /// Tries the forms until one is accepted. The reason of a refusal is that of the first form.
 fn try_variants<T>(
+    variants: Variants,
     goes_on: impl Fn() -> bool,
     mut attempt: impl FnMut(Variant) -> Result<T, NotLoaded>,
 ) -> Result<T, NotLoaded> {
     let mut first: Option<String> = None;
     let mut tried = 0;
-    for variant in VARIANTS {
+    for variant in variants {
         if tried > 0 && !goes_on() {
             break;
         }
@@ -104,7 +119,7 @@ fn try_variants<T>(
         }
     }
     let reason = first.unwrap_or_default();
-    let count = VARIANTS.len();
+    let count = variants.len();
     Err(NotLoaded::NotAccepted(format!("{reason} ({tried} of {count} forms of the program were tried)")))
 }
 
@@ -132,7 +147,7 @@ mod tests {
     use proptest::sample::select;
     use spin_abi::map::Machine;
 
-    use super::{NotLoaded, OptionsMessage, VARIANTS, guarded, try_variants};
+    use super::{NotLoaded, OptionsMessage, STRAIGHT, guarded, try_variants};
     use crate::control::hook_process::layout_check::check;
     use crate::control::hook_process::maps::MapKind;
 
@@ -201,7 +216,7 @@ mod tests {
             let image = Image::load(&elf, &Machine::PSPIN).expect("an image");
             let (entry, taken) = (image.handler(Kind::Payload).expect("one"), image.addresses_taken());
             let source = Source { code: image.code(), entry, taken: &taken };
-            for variant in VARIANTS {
+            for variant in STRAIGHT {
                 let options = OptionsMessage::from(Options::default()).with(variant);
                 if check(&layout, options, &maps).is_ok() {
                     let translated = Program::new(source, &layout, options).expect("eligible");
@@ -215,10 +230,11 @@ mod tests {
     fn the_first_accepted_form_is_taken() {
         let mut tried = Vec::new();
         let loaded = try_variants(
+            STRAIGHT,
             || true,
             |variant| {
                 tried.push((variant.opaque, variant.forgetful));
-                if variant == VARIANTS[2] { Ok(7) } else { Err(NotLoaded::NotAccepted("no".to_owned())) }
+                if variant == STRAIGHT[2] { Ok(7) } else { Err(NotLoaded::NotAccepted("no".to_owned())) }
             },
         );
         assert!(matches!(loaded, Ok(7)));
@@ -236,19 +252,26 @@ mod tests {
             Err(NotLoaded::NotAccepted(reason)) => reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(reason(try_variants(|| true, refuse)), "reason 1 (4 of 4 forms of the program were tried)");
+        assert_eq!(
+            reason(try_variants(STRAIGHT, || true, refuse)),
+            "reason 1 (4 of 4 forms of the program were tried)"
+        );
         count.set(0);
         // Each attempt takes a part of the time.
-        let refused = try_variants(|| count.get() < 2, refuse);
+        let refused = try_variants(STRAIGHT, || count.get() < 2, refuse);
         assert_eq!(reason(refused), "reason 1 (2 of 4 forms of the program were tried)");
         count.set(0);
-        assert_eq!(reason(try_variants(|| false, refuse)), "reason 1 (1 of 4 forms of the program were tried)");
+        assert_eq!(
+            reason(try_variants(STRAIGHT, || false, refuse)),
+            "reason 1 (1 of 4 forms of the program were tried)"
+        );
     }
 
     #[test]
     fn a_handler_that_is_not_eligible_is_tried_once() {
         let mut count = 0;
         let refused = try_variants(
+            STRAIGHT,
             || true,
             |_| {
                 count += 1;

@@ -60,6 +60,8 @@ pub(super) enum Request {
 /// A handler to load.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LoadMessage {
+    /// Its name, as tools show it.
+    pub(super) name: String,
     pub(super) handler: HandlerKind,
     pub(super) layout: LayoutMessage,
     pub(super) options: OptionsMessage,

@@ -19,6 +19,10 @@ use crate::hook::{LoadedProgram, Programs, Refusal};
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// Name of the maps, for tools.
 const MAP_NAME: &str = "spin_memory";
+/// Name of programs of contexts without a name, for tools.
+const NAME: &str = "spin_handler";
+/// The longest name of a program (`BPF_OBJ_NAME_LEN` without the final NUL).
+const MAX_NAME: usize = 15;
 
 /// Both processes, and what they have been given.
 #[derive(Debug)]
@@ -84,6 +88,7 @@ impl Programs for HookPrograms {
 
     fn load(
         &self,
+        name: &str,
         image: &[u8],
         layout: &Layout,
         options: Options,
@@ -93,7 +98,9 @@ impl Programs for HookPrograms {
         let mut tokens = tokens.ok_or_else(|| Refusal("memory that is in no map".to_owned()))?;
         let sockets = u32::try_from(tokens.len()).ok();
         tokens.push(self.sockets);
-        let request = LoadRequest { image, layout, options: Options { sockets, ..options }, maps: &tokens };
+        let name = tool_name(name);
+        let request =
+            LoadRequest { name: &name, image, layout, options: Options { sockets, ..options }, maps: &tokens };
         let loaded = self.hook.load(request).map_err(|error| Refusal::of(&error))?;
         Ok(LoadedProgram(loaded.fd))
     }
@@ -118,10 +125,35 @@ impl Programs for HookPrograms {
     }
 }
 
+/// The name of a context's program, for tools: what the kernel allows of the context's name.
+fn tool_name(context: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
+    let name: String = context.chars().map(allowed).take(MAX_NAME).collect();
+    if name.is_empty() { NAME.to_owned() } else { name }
+}
+
 /// One more than the number of the last processor that there may be.
 fn possible_processors() -> u32 {
     let list = fs::read_to_string(POSSIBLE).ok();
     let last = list.as_deref().and_then(|list| list.trim().rsplit(['-', ',']).next()?.parse::<u32>().ok());
     let present = || thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     last.map(|last| last.saturating_add(1)).or_else(present).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tool_name;
+
+    #[test]
+    fn programs_have_the_name_of_their_context() {
+        for (context, program) in [
+            ("", "spin_handler"),
+            ("udp_pingpong", "udp_pingpong"),
+            ("a b/c-d.e", "a_b_c_d.e"),
+            ("a name of more than fifteen letters", "a_name_of_more_"),
+            ("größe", "gr__e"),
+        ] {
+            assert_eq!(tool_name(context), program, "{context}");
+        }
+    }
 }

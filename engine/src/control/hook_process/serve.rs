@@ -64,14 +64,14 @@ fn load_handler(
     elf: &[u8],
     goes_on: impl Fn() -> bool,
 ) -> Result<(Reply, Option<OwnedFd>), NotLoaded> {
-    let LoadMessage { handler: HandlerKind::Payload, layout, options, maps: tokens } = message;
+    let LoadMessage { name, handler: HandlerKind::Payload, layout, options, maps: tokens } = message;
     let layout = Layout::from(layout);
     let maps = named(maps, &tokens).map_err(NotLoaded::Failed)?;
     let kinds: Vec<_> = maps.iter().map(|map| map.kind()).collect();
     let plain = options.with(Variant { opaque: false, forgetful: false });
     check(&layout, plain, &kinds).map_err(|error| NotLoaded::Failed(io::Error::other(error)))?;
     let descriptors: Vec<BorrowedFd<'_>> = maps.iter().map(AsFd::as_fd).collect();
-    let (program, facts) = Handler::new(elf, &layout, options)?.load(&descriptors, goes_on)?;
+    let (program, facts) = Handler::new(&name, elf, &layout, options)?.load(&descriptors, goes_on)?;
     let fd = program.as_fd().try_clone_to_owned().map_err(NotLoaded::Failed)?;
     Ok((Reply::Loaded(facts), Some(fd)))
 }

@@ -111,7 +111,7 @@ impl Request<'_> {
         debug_assert!(written.is_some(), "the region was made for the configuration");
         let options = Options { decides: self.run.verdicts, ..Options::default() };
         let maps = [&configuration, &slots, image.memory.region(), memory.region()];
-        let program = programs.load(self.file, &layout, options, &maps)?;
+        let program = programs.load(&self.install.name, self.file, &layout, options, &maps)?;
         Hook::new(programs.clone(), program, slots)
     }
 }

@@ -117,7 +117,7 @@ impl Reloader {
     /// Checks all of a configuration, then carries out what it changes.
     fn apply(&mut self, new: Config) -> Result<(), Vec<String>> {
         let (config, fixed) = merge(&self.config, new);
-        let config = Config { limits: Descriptors::current().fit(config.limits), ..config };
+        let config = Config { limits: Descriptors::current().fit(config.limits, config.kernel_tier), ..config };
         let living = self.living().map_err(|error| vec![error])?;
         let known = self.installed.iter().filter(|(_, id)| living.contains(id));
         let known: HashMap<_, _> = known.map(|known| (known.0.install.name.clone(), known.clone())).collect();
