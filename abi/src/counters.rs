@@ -78,6 +78,7 @@ counters! {
     PassForbidden "pass_forbidden" "of drop_verdict: frames that a handler left to the kernel after it had changed their addresses, ports or tags, or that have no ports and are no ICMP: its user may not do that"
     BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
     HookRuns "hook_runs" "of payload_runs: run in the kernel's XDP hook"
+    HookHeld "hook_held" "of matched: reached user space because the context had used up its share in the kernel's XDP hook"
     DropHook "drop_hook" "frames dropped: their handler in the XDP hook had written memory when it came to something that only user space does"
 }
 
@@ -86,7 +87,7 @@ pub const ENGINE_ONLY: [Counter; 5] =
     [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
 
 /// Meanings of NIC counters by name, for AF_XDP, captures and memory pairs.
-const NIC: [(&str, &str); 22] = [
+const NIC: [(&str, &str); 23] = [
     ("passed_kernel", "frames that matched no rule, left to the kernel"),
     ("passed_kernel_bytes", "bytes in passed_kernel"),
     (
@@ -95,6 +96,7 @@ const NIC: [(&str, &str); 22] = [
     ),
     ("redirected_bytes", "bytes in redirected"),
     ("unserved", "of passed_kernel: frames that matched a rule, on a queue without a socket"),
+    ("called", "frames handed to the programs of handlers in the XDP hook"),
     ("rx_frames", "frames received"),
     ("rx_dropped", "frames dropped by the kernel: no free buffer, or longer than a buffer"),
     ("rx_ring_full", "frames dropped by the kernel: the receive ring was full"),

@@ -4,6 +4,8 @@
 mod common;
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use common::{FAR, LINK, Link, NEAR, root, run, within};
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 use serde_json::Value;
 use spin_nic::traffic::{Header, Hook, HookProgram, Pattern, Plan};
-use spin_tests::{Spind, wait_until};
+use spin_tests::{Spind, binary, wait_until};
 
 /// Datagrams of a test.
 const COUNT: u32 = 1000;
@@ -53,6 +55,17 @@ impl Lab {
         self.spind.ctl_ok(&[&["install", &self.image(handler), "--name", handler], arguments].concat());
     }
 
+    /// Installs a handler for a rule as an ordinary user.
+    fn install_as(&self, uid: u32, handler: &str, rule: &str) {
+        let image = self.image(handler);
+        // The folder of the programs may not be open to all users.
+        let spinctl = self.spind.socket().with_file_name("spinctl");
+        std::fs::copy(binary("spinctl"), &spinctl).expect("a copy");
+        let mut command = Command::new(spinctl);
+        command.args(["install", &image, "--name", handler, "--rule", rule]).arg("--socket").arg(self.spind.socket());
+        assert!(command.uid(uid).gid(uid).status().expect("it starts").success(), "{handler} as user {uid}");
+    }
+
     /// The daemon's errors when it refuses to install a handler.
     fn refused(&self, handler: &str, arguments: &[&str]) -> String {
         let output = self.spind.ctl(&[&["install", &self.image(handler)], arguments].concat());
@@ -85,6 +98,7 @@ impl Lab {
     /// Sends datagrams to a port one by one, and counts those that come back.
     fn exchange(&self, port: u16, count: u32, len: usize) -> u32 {
         let socket = self.client();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
         let mut answer = vec![0; 2048];
         let is_answered = |number: &u32| {
             let mut payload = vec![0x5a; len];
@@ -154,6 +168,8 @@ fn a_handler_that_cannot_run_in_the_hook_says_why_and_runs_in_user_space() {
     let lab = Lab::start(&[]);
     for (handler, arguments, why) in [
         ("aggregate", &["--rule", RULE, "--tier", "kernel"][..], "header handler"),
+        ("store_outside", &["--rule", RULE, "--tier", "kernel"], "(pc 0x"),
+        ("counter", &["--rule", RULE, "--tier", "kernel"], "other memory than the packet in L2"),
         ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--eom", "never"], "several packets (leave out --eom)"),
         ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--l1-bytes", "64"], "(leave out --l1-bytes)"),
     ] {
@@ -284,4 +300,72 @@ fn each_packet_is_answered_or_passed_while_contexts_come_and_go() {
     let in_flight = removed + unmatched;
     assert!(in_flight < 50, "{removed}, {unmatched}");
     assert_eq!(u64::from(sent), u64::from(answered + passed) + in_flight, "{answered} answered, {passed} passed");
+}
+
+#[test]
+fn faults_in_the_hook_are_counted_described_and_announced() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    lab.install("faulty", &["--rule", RULE, "--tier", "kernel", "--handler-mem", "4096"]);
+    let client = lab.client();
+    let mut answer = [0; 64];
+    for order in [b"h", b"-", b"e", b"w"] {
+        client.send_to(order, (NEAR, 9999)).expect("sent");
+    }
+    assert_eq!(client.recv(&mut answer).expect("the handler that stores nothing answers"), 1);
+    let of = || context(&lab.json("stats"), 1);
+    let described = || of()["faults"].as_array().map_or(0, Vec::len);
+    wait_until(|| described() == 3);
+    assert_eq!(lab.counts(1, ["faults", "hook_runs", "tx_packets"]), [3, 4, 1]);
+    for fault in of()["faults"].as_array().expect("a list") {
+        assert_eq!(
+            (&fault["fault"]["cause"], &fault["handler"]),
+            (&"store-access".into(), &"payload".into()),
+            "{fault}"
+        );
+        let symbol = fault["symbol"].as_str().expect("a name");
+        assert!(symbol.starts_with("payload_handler+"), "{fault}");
+    }
+    let events = lab.spind.ctl_ok(&["events", "1"]);
+    assert_eq!(events.matches("payload handler: ").count(), 3, "{events}");
+}
+
+/// A context in the statistics.
+fn context(stats: &Value, id: u32) -> Value {
+    stats["contexts"][id.to_string()].clone()
+}
+
+#[test]
+fn handlers_that_never_end_are_ended_and_leave_others_their_share() {
+    if !root() {
+        return;
+    }
+    const ALICE: u32 = 1101;
+    let lab = Lab::start(&[]);
+    lab.install("endless_loop", &["--rule", RULE, "--tier", "kernel", "--watchdog-us", "200"]);
+    lab.install_as(ALICE, "udp_pingpong", "udp dport 8000");
+    let (ended, flooding) = (AtomicBool::new(false), lab.client());
+    let answered = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                for _ in 0..10 {
+                    // A full buffer of the socket is no error here.
+                    let _ = flooding.send_to(&[7; 20], (NEAR, 9999));
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let answered = lab.exchange(8000, 200, 64);
+        let listed = || lab.spind.ctl_ok(&["list"]).contains("tier: kernel; other users are active");
+        wait_until(|| lab.exchange(8000, 1, 64) == 1 && listed());
+        ended.store(true, Relaxed);
+        answered
+    });
+    // The queue of the interface is full at times.
+    assert!(answered >= 180, "{answered} of 200");
+    let [held, hook_runs] = lab.counts(1, ["hook_held", "hook_runs"]);
+    assert!(held > 0 && hook_runs > 0, "{held}, {hook_runs}");
+    wait_until(|| context(&lab.json("stats"), 1)["faults"].to_string().contains("watchdog"));
 }

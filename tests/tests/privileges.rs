@@ -41,7 +41,10 @@ fn capabilities(thread: i32) -> [u64; 4] {
 /// spind on an interface, with two packet threads, metrics, a kernel tier, and a configuration to read again.
 fn start(link: &Link) -> Spind {
     within(&link.near, || {
-        Spind::start_configured("kernel_tier = true\n", &["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")])
+        Spind::start_configured(
+            "kernel_tier = true\n",
+            &["--iface", LINK, "--cores", "0,1", "--metrics", &format!("{NEAR}:0")],
+        )
     })
 }
 

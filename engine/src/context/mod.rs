@@ -332,9 +332,9 @@ impl Context {
         RunInfo { engine, ..self.run }
     }
 
-    /// Records a fault that is counted already. A pc outside the code is in no function. The record then has the name of the
+    /// Records a fault, the one with this `number` from 1 on. A pc outside the code is in no function. The record then has the name of the
     /// handler that ran.
-    pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>) {
+    pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>, number: u64) {
         let image = &self.program.image.image;
         if self.log.faults.len() == FAULTS_KEPT {
             self.log.faults.pop_front();
@@ -344,9 +344,8 @@ impl Context {
         let line = image.line(fault.pc).map(source);
         let inlined_at = image.inlined_at(fault.pc).map(source);
         let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, inlined_at, note };
-        let faults = self.counts.get(Counter::Faults);
-        if is_logged(faults) {
-            tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.label.name);
+        if is_logged(number) {
+            tracing::warn!("context {} ({}): fault {number} in {info}", self.id, self.label.name);
         }
         self.log.faults.push_back(info);
     }

@@ -76,8 +76,8 @@ impl StatsCache {
         let mut contexts = merge(contexts);
         for info in &mut contexts {
             group.hooks.of(info.context).into_iter().for_each(|counted| info.counters.add(&counted));
-            if let Some(why) = group.hooks.left(info.context) {
-                info.tier = Some(TierInfo { kernel: false, reason: why.to_owned() });
+            if let Some((kernel, reason)) = group.hooks.state(info.context) {
+                info.tier = Some(TierInfo { kernel, reason: reason.to_owned() });
             }
         }
         if all {

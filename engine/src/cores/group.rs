@@ -107,9 +107,10 @@ impl WorkerGroup {
     /// Carries out changes. The NIC is programmed once for all of them.
     pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
-        let hooks: Vec<_> = installs.iter().map(|prepared| prepared.program.hook.clone()).collect();
+        let hooks: Vec<_> = installs.iter().map(|prepared| (prepared.uid, prepared.program.hook.clone())).collect();
         let installed = self.attach(installs);
-        self.hooks.activate(installed.iter().zip(hooks).filter_map(|(id, hook)| Some((*id.as_ref().ok()?, hook?))));
+        let attached = installed.iter().zip(hooks);
+        self.hooks.activate(attached.filter_map(|(id, (uid, hook))| Some((*id.as_ref().ok()?, uid, hook?))));
         let (mut before, mut new_rules) = (Vec::new(), Vec::new());
         let widen = |(id, user, rules): (u32, User, MatchSpec)| {
             if rules.eom != Eom::Always {

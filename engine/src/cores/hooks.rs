@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use spin_abi::counter_values::Counters;
 
-use crate::hook::Hook;
+use super::hook_shares::Charge;
+use crate::hook::{Hook, HookFault, Usage};
 
 /// The programs by context id, and what those of removed contexts have counted.
 #[derive(Debug, Default)]
@@ -19,19 +20,48 @@ pub struct Hooks {
 #[derive(Debug)]
 struct Entry {
     hook: Arc<Hook>,
+    uid: u32,
     /// Why its packets go to user space, if they do.
     left: Option<&'static str>,
+    /// What had been charged on each processor at the last look.
+    usage: Vec<Usage>,
+    /// Whether packets were over its share between the last two looks.
+    is_held: bool,
+    /// Number of faults on each processor that are reported.
+    reported: Vec<u64>,
 }
 
+/// New faults of a context's program.
+#[derive(Debug)]
+pub(super) struct NewFaults {
+    pub(super) context: u32,
+    pub(super) faults: Vec<HookFault>,
+    /// All faults of the program so far.
+    pub(super) count: u64,
+}
+
+/// Why the packets of a context go to user space, although it has a program.
+const OVER_SHARE: &str = "other users are active: packets over its share go to user space";
+
 impl Hooks {
-    /// Has the packets of attached contexts go to their programs. A context whose program the kernel refuses stays in user
+    /// Whether no context has a program.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.programs.borrow().is_empty()
+    }
+
+    /// Has the packets of attached contexts of users go to their programs. A context whose program the kernel refuses stays in user
     /// space.
-    pub(super) fn activate(&self, hooks: impl Iterator<Item = (u32, Arc<Hook>)>) {
-        for (id, hook) in hooks {
-            match hook.activate() {
-                Ok(()) => drop(self.programs.borrow_mut().insert(id, Entry { hook, left: None })),
-                Err(refusal) => tracing::warn!("context {id} stays in user space: {refusal}"),
+    pub(super) fn activate(&self, hooks: impl Iterator<Item = (u32, u32, Arc<Hook>)>) {
+        for (id, uid, hook) in hooks {
+            if let Err(refusal) = hook.activate() {
+                tracing::warn!("context {id} stays in user space: {refusal}");
+                continue;
             }
+            let usage = hook.usage();
+            let reported = vec![0; usage.len()];
+            let entry = Entry { hook, uid, left: None, usage, is_held: false, reported };
+            self.programs.borrow_mut().insert(id, entry);
         }
     }
 
@@ -43,10 +73,12 @@ impl Hooks {
         }
     }
 
-    /// Why the packets of a context go to user space, although it has a program.
+    /// Whether the packets of a context with a program go there, and what else there is to say. `None`: it has no program.
     #[must_use]
-    pub fn left(&self, id: u32) -> Option<&'static str> {
-        self.programs.borrow().get(&id)?.left
+    pub fn state(&self, id: u32) -> Option<(bool, &'static str)> {
+        let programs = self.programs.borrow();
+        let Entry { left, is_held, .. } = programs.get(&id)?;
+        Some((left.is_none(), left.unwrap_or(if *is_held { OVER_SHARE } else { "" })))
     }
 
     /// Forgets the programs of contexts that are gone, and keeps what they have counted.
@@ -71,6 +103,51 @@ impl Hooks {
         let mut sum = self.retired.borrow().clone();
         self.programs.borrow().values().for_each(|entry| sum.add(&counters(&entry.hook)));
         sum
+    }
+
+    /// What each program was charged since the last look, by processor.
+    pub(super) fn take_charges(&self) -> Vec<Vec<Charge>> {
+        let mut charges: Vec<Vec<Charge>> = Vec::new();
+        for entry in self.programs.borrow_mut().values_mut() {
+            let usage = entry.hook.usage();
+            charges.resize(charges.len().max(usage.len()), Vec::new());
+            for (of, (before, now)) in charges.iter_mut().zip(entry.usage.iter().zip(&usage)) {
+                of.push(Charge { uid: entry.uid, charged: now.charged.saturating_sub(before.charged) });
+            }
+            entry.is_held = entry.usage.iter().zip(&usage).any(|(before, now)| now.held > before.held);
+            entry.usage = usage;
+        }
+        charges
+    }
+
+    /// Sets what the programs may be charged from the last look on, by processor in the order of [`take_charges`](Self::take_charges).
+    pub(super) fn allow(&self, amounts: &[Vec<Option<u64>>]) {
+        for (index, entry) in self.programs.borrow().values().enumerate() {
+            for (processor, (amounts, usage)) in amounts.iter().zip(&entry.usage).enumerate() {
+                let amount = amounts.get(index).copied().flatten();
+                entry.hook.allow(processor, amount.map_or(u64::MAX, |amount| usage.charged.saturating_add(amount)));
+            }
+        }
+    }
+
+    /// Faults up to the last look that were not taken yet.
+    pub(super) fn take_faults(&self) -> Vec<NewFaults> {
+        let mut programs = self.programs.borrow_mut();
+        programs.iter_mut().filter_map(|(id, entry)| entry.take_faults(*id)).collect()
+    }
+}
+
+impl Entry {
+    fn take_faults(&mut self, context: u32) -> Option<NewFaults> {
+        let mut faults = Vec::new();
+        for (processor, (usage, reported)) in self.usage.iter().zip(&mut self.reported).enumerate() {
+            if usage.faults > *reported {
+                faults.extend(self.hook.faults(processor, *reported, usage.faults));
+                *reported = usage.faults;
+            }
+        }
+        let count = self.reported.iter().sum();
+        (!faults.is_empty()).then_some(NewFaults { context, faults, count })
     }
 }
 

@@ -8,7 +8,7 @@
 //! * `helpers`: work sharing between workers.
 //! * [`idle`]: when a thread without work goes to sleep.
 //! * `group`: all threads as a group. Contexts are changed on all of them.
-//! * `hooks`: programs in the XDP hook.
+//! * `hooks`: programs in the XDP hook. `hook_monitor` looks after them, `hook_shares` divides processors between users.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;
@@ -16,6 +16,8 @@ pub(crate) mod distributor;
 mod error;
 mod group;
 pub mod helpers;
+mod hook_monitor;
+mod hook_shares;
 mod hooks;
 pub mod idle;
 mod links;
@@ -30,6 +32,7 @@ mod transaction;
 
 pub use error::ThreadError;
 pub use group::{ClusterThread, Receiving, WorkerGroup};
+pub use hook_monitor::HookMonitor;
 pub use links::WorkerLinks;
 pub use poller::Poller;
 pub use thread::{PendingReply, PollThread, SharedConfig};

@@ -44,6 +44,7 @@ impl HookCounts {
             (Counter::DropVerdictBytes, self.get(InHook::DiscardedBytes)),
             (Counter::BadVerdicts, self.get(InHook::BadVerdicts)),
             (Counter::HookRuns, runs),
+            (Counter::HookHeld, self.get(InHook::Held)),
             (Counter::DropHook, lost),
         ]
         .into_iter()

@@ -10,19 +10,21 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::bpf::layout::{ALLOWANCE, Counter, SLOT};
+use hpu_vm::bpf::{Layout, Options, faults};
 use hpu_vm::memory::{Region, SpaceError};
+use spin_abi::fault::Fault;
 use spin_abi::rules::{MAX_PROGRAMS, Target};
 
-/// Turns of loops per microsecond of a handler's time limit. A turn takes up to about 0.1 µs.
-const TURNS_PER_MICROSECOND: u64 = 10;
+/// Turns of loops per microsecond of a handler's time limit, and of a user's share. A turn takes up to about 0.1 µs.
+pub const CHARGE_PER_MICROSECOND: u64 = 10;
 /// Longest time of a handler in the hook, in microseconds: the processor does nothing else meanwhile.
 const MAX_TIME: u64 = 2_000;
 
 /// Turns of loops that a handler with a time limit in microseconds may take.
 #[must_use]
 pub const fn budget(watchdog_us: u64) -> u64 {
-    TURNS_PER_MICROSECOND * if watchdog_us < MAX_TIME { watchdog_us } else { MAX_TIME }
+    CHARGE_PER_MICROSECOND * if watchdog_us < MAX_TIME { watchdog_us } else { MAX_TIME }
 }
 
 /// Why a handler does not run in the hook, for users.
@@ -90,6 +92,9 @@ pub trait Programs: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct LoadedProgram(pub OwnedFd);
 
+/// A fault of a program, with the number that its handler had as `flow_id`.
+pub type HookFault = (u32, Fault);
+
 /// The program of a context. It exists as long as the context on any thread.
 #[derive(Debug)]
 pub struct Hook {
@@ -98,6 +103,19 @@ pub struct Hook {
     loaded: LoadedProgram,
     /// What each processor needs for itself, and counts.
     slots: Arc<Region>,
+    /// The number that handlers on each processor have as `flow_id`.
+    flow_ids: Box<[u32]>,
+}
+
+/// What a program has been charged on a processor, and its faults there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Turns of loops and packets.
+    pub charged: u64,
+    /// Packets that went to user space because the allowance was used up.
+    pub held: u64,
+    /// Faults.
+    pub faults: u64,
 }
 
 impl Hook {
@@ -105,11 +123,17 @@ impl Hook {
     ///
     /// # Errors
     /// When there are as many programs as there can be.
-    pub fn new(programs: Arc<dyn Programs>, loaded: LoadedProgram, slots: Arc<Region>) -> Result<Self, Refusal> {
+    pub fn new(
+        programs: Arc<dyn Programs>,
+        loaded: LoadedProgram,
+        slots: Arc<Region>,
+        layout: &Layout,
+    ) -> Result<Self, Refusal> {
         let index = programs.take_index();
         let index =
             index.ok_or_else(|| Refusal(format!("{MAX_PROGRAMS} handlers run in the hook, the most possible")))?;
-        Ok(Self { programs, index, loaded, slots })
+        let flow_ids = (0..layout.processors).map(|processor| layout.flow_id(processor)).collect();
+        Ok(Self { programs, index, loaded, slots, flow_ids })
     }
 
     /// The target of the context's rules.
@@ -137,6 +161,44 @@ impl Hook {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.slots.len() as u64
+    }
+
+    /// What it has been charged on each processor.
+    #[must_use]
+    pub fn usage(&self) -> Vec<Usage> {
+        let word = |start: usize, counter: Counter| {
+            let mut bytes = [0; 8];
+            let read = self.slots.read(start + counter.offset() as usize, &mut bytes);
+            debug_assert!(read.is_some(), "each processor has a slot");
+            u64::from_ne_bytes(bytes)
+        };
+        let of = |start| Usage {
+            charged: word(start, Counter::Charged),
+            held: word(start, Counter::Held),
+            faults: word(start, Counter::Faults),
+        };
+        self.slot_starts().map(of).collect()
+    }
+
+    /// Has packets on a processor go to user space once the charge there has reached `up_to`.
+    pub fn allow(&self, processor: usize, up_to: u64) {
+        let start = processor * SLOT as usize;
+        let written = self.slots.write(start + ALLOWANCE as usize, &up_to.to_ne_bytes());
+        debug_assert!(written.is_some(), "each processor has a slot");
+    }
+
+    /// The faults on a processor behind the first `seen` of `count`, with the number that the handler had as `flow_id`.
+    #[must_use]
+    pub fn faults(&self, processor: usize, seen: u64, count: u64) -> Vec<HookFault> {
+        let mut slot = vec![0; SLOT as usize];
+        let read = self.slots.read(processor * SLOT as usize, &mut slot);
+        debug_assert!(read.is_some(), "each processor has a slot");
+        let flow = self.flow_ids.get(processor).copied().unwrap_or(0);
+        faults::after(&slot, seen, count).into_iter().map(|fault| (flow, fault)).collect()
+    }
+
+    fn slot_starts(&self) -> impl Iterator<Item = usize> {
+        (0..self.slots.len()).step_by(SLOT as usize)
     }
 
     /// What it has counted.

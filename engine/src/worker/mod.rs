@@ -5,6 +5,7 @@ mod admission;
 mod complete;
 pub(crate) mod core;
 mod fast_path;
+pub mod hook_reports;
 pub(crate) mod parked;
 mod poll;
 mod resume;

@@ -328,7 +328,7 @@ impl TaskRunner {
         let context = core.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&core.machine, context, binding.home(), fault);
-        context.record_fault(stage, fault, note);
+        context.record_fault(stage, fault, note, context.counts.get(Counter::Faults));
         context.event_ring.emit_event(Event { flow, what: What::Fault { stage: stage as u32, fault } });
         self.handle_devices(core, binding.slot, hpu);
     }

@@ -201,12 +201,12 @@ fn how(run: &RunInfo) -> String {
     )
 }
 
-/// Formats the handlers of an image as `h`, `p`, `c`.
 fn shown_tier(TierInfo { kernel, reason }: &TierInfo) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!("; {reason}") };
     format!("{}{reason}", if *kernel { Tier::Kernel } else { Tier::User })
 }
 
+/// Formats the handlers of an image as `h`, `p`, `c`.
 fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }

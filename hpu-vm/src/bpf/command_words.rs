@@ -5,7 +5,7 @@ use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
 use super::layout::Layout;
 use crate::analysis::cfg::{BlockId, Cfg};
-use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::dataflow::{Dataflow, PointsTo, RegState};
 use crate::device::CommandRegisters;
 use crate::inst::{Inst, Op};
 
@@ -18,6 +18,9 @@ const INFO_HOST_DIRECT: u32 = 2 << 1;
 
 /// Index of the command's type among the words.
 pub(super) const TYPE: usize = COMMAND_WORD_COUNT;
+
+/// Index of the NIC address of a send among the words.
+pub(super) const NIC_ADDRESS: usize = 2;
 
 /// A command that the program makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +57,20 @@ pub(super) struct Before<'c> {
 impl Before<'_> {
     /// The value of a word of the command, if the block has stored a constant there.
     pub(super) fn word(self, word: usize) -> Option<u32> {
+        self.last_store(word, |inst, state| state.constant(inst.rs2))
+    }
+
+    /// What a word of the command points to, if the block has stored a known pointer there.
+    pub(super) fn points_to(self, word: usize) -> Option<PointsTo> {
+        self.last_store(word, |inst, state| state.points_to(inst.rs2))
+    }
+
+    /// What is known of the last value that the block has stored to a word of the command.
+    fn last_store<T>(self, word: usize, known: impl Fn(&Inst, &RegState) -> Option<T>) -> Option<T> {
         let stores = self.facts.walk(self.cfg, self.block).take(self.index).filter(|(_, inst, state)| {
             inst.op == Op::Sw && state.address(inst).and_then(|address| index(address, 4)) == Some(word)
         });
-        stores.last().and_then(|(_, inst, state)| state.constant(inst.rs2))
+        stores.last().and_then(|(_, inst, state)| known(inst, state))
     }
 
     /// The command that is issued there.

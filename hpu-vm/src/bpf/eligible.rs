@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::command_words::{Before, Command, issues};
+use super::command_words::{Before, Command, NIC_ADDRESS, issues};
 use super::layout::Layout;
 use crate::analysis::cfg::{BlockId, Cfg};
-use crate::analysis::dataflow::{Dataflow, RegState};
+use crate::analysis::dataflow::{Dataflow, PointsTo};
 use crate::inst::{Format, Inst, Op};
 
 /// Why a handler cannot run in the hook.
@@ -31,6 +31,11 @@ pub enum Ineligible {
         /// Address of the instruction that issues it.
         address: u32,
     },
+    /// Something else than the packet in L2 is sent.
+    Send {
+        /// Address of the instruction that issues the command.
+        address: u32,
+    },
     /// There are environment calls.
     EnvironmentCall {
         /// Address of the first one.
@@ -47,6 +52,7 @@ impl Ineligible {
             | Self::Vectors { address }
             | Self::Counters { address }
             | Self::Command { address }
+            | Self::Send { address }
             | Self::EnvironmentCall { address } => address,
         }
     }
@@ -59,6 +65,9 @@ impl fmt::Display for Ineligible {
             Self::Vectors { .. } => "a vector instruction",
             Self::Counters { .. } => "access to a counter or CSR",
             Self::Command { .. } => "a command other than sends and writes of few bytes to the host",
+            Self::Send { .. } => {
+                "a send from other memory than the packet in L2 (spin_parse_udp_l2 and the like find that)"
+            }
             Self::EnvironmentCall { .. } => "an ecall",
         };
         write!(f, "{what} (pc {:#010x})", self.address())
@@ -81,10 +90,16 @@ pub(super) fn check(cfg: &Cfg, facts: &Dataflow, reached: &[bool], layout: &Layo
 /// A command that the program does not make.
 fn other_command(cfg: &Cfg, facts: &Dataflow, block: BlockId, layout: &Layout) -> Option<Ineligible> {
     let mut issues = facts.walk(cfg, block).filter(|(_, inst, state)| issues(inst, state));
-    let other = |&(index, ..): &(usize, &Inst, &RegState)| {
-        Before { cfg, facts, block, index }.command(layout) == Command::Other
-    };
-    issues.find(other).map(|(index, ..)| Ineligible::Command { address: cfg.blocks[block].body[index].0 })
+    issues.find_map(|(index, ..)| {
+        let (before, address) = (Before { cfg, facts, block, index }, cfg.blocks[block].body[index].0);
+        match (before.command(layout), before.points_to(NIC_ADDRESS)) {
+            (Command::Other, _) => Some(Ineligible::Command { address }),
+            (Command::Send { certain: true }, Some(to)) if to != PointsTo::L2Packet => {
+                Some(Ineligible::Send { address })
+            }
+            _ => None,
+        }
+    })
 }
 
 fn refused(address: u32, inst: &Inst) -> Option<Ineligible> {

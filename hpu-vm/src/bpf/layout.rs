@@ -15,6 +15,13 @@ pub const RECORD: u32 = L1_PACKET + PACKET_WINDOW;
 pub const COUNTERS: u32 = RECORD + 64;
 /// Offset in a slot of the initial value of tp, 4 bytes.
 pub const THREAD_POINTER: u32 = COUNTERS + 256;
+/// Offset in a slot of 8 bytes that user space writes: packets go to user space once [`Counter::Charged`] has reached this. So the program
+/// and user space write to different words.
+pub const ALLOWANCE: u32 = THREAD_POINTER + 8;
+/// An allowance that is never reached.
+pub const UNLIMITED: u64 = u64::MAX;
+/// What a packet is charged besides the turns of its handler's loops.
+pub const PACKET_CHARGE: u32 = 5;
 /// Offset in a slot of the latest [`FAULTS`] faults.
 pub const FAULT_RING: u32 = THREAD_POINTER + 64;
 /// Number of faults that a slot keeps: fault n is in entry n modulo this.
@@ -41,8 +48,8 @@ pub enum Counter {
     Left,
     /// Packets that user space should have had, but whose handler had already written.
     Lost,
-    /// Turns of loops.
-    Turns,
+    /// Turns of loops, and [`PACKET_CHARGE`] for each packet whose handler began.
+    Charged,
     /// Packets that a verdict passed to the kernel.
     Passed,
     /// Packets that a verdict discarded.
@@ -53,14 +60,17 @@ pub enum Counter {
     BadVerdicts,
     /// Commands that were issued.
     Commands,
+    /// Packets that went to user space because the allowance was used up.
+    Held,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = Self::Commands as u32 + 1;
+    pub const COUNT: u32 = Self::Held as u32 + 1;
 
     /// Offset in a slot.
-    pub(super) const fn offset(self) -> u32 {
+    #[must_use]
+    pub const fn offset(self) -> u32 {
         COUNTERS + 8 * self as u32
     }
 }
@@ -314,9 +324,21 @@ impl Layout {
         (0..self.processors).flat_map(|processor| self.slot(description, processor)).collect()
     }
 
+    /// The number that handlers on a processor have as `hpu_gid` and `flow_id`.
+    #[must_use]
+    pub const fn flow_id(&self, processor: u32) -> u32 {
+        let (cluster, hpu) = self.place(processor);
+        cluster * self.machine.hpus_per_cluster + hpu
+    }
+
+    /// Cluster and HPU of a processor.
+    const fn place(&self, processor: u32) -> (u32, u32) {
+        (processor % self.machine.clusters, self.first_hpu + processor / self.machine.clusters)
+    }
+
     fn slot(&self, description: &Description, processor: u32) -> Vec<u8> {
-        let (cluster, hpu) = (processor % self.machine.clusters, self.first_hpu + processor / self.machine.clusters);
-        let gid = cluster * self.machine.hpus_per_cluster + hpu;
+        let (cluster, hpu) = self.place(processor);
+        let gid = self.flow_id(processor);
         let mut slot = vec![0; SLOT as usize];
         let mut put = |address: u32, value: u32| {
             let at = (address - self.stack()) as usize;
@@ -343,6 +365,7 @@ impl Layout {
             put(self.arguments() + 4 * word, value);
         }
         put(self.stack() + THREAD_POINTER, cluster << 5 | hpu);
+        slot[ALLOWANCE as usize..][..8].copy_from_slice(&UNLIMITED.to_ne_bytes());
         slot
     }
 

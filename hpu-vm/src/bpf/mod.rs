@@ -4,6 +4,7 @@
 //! * [`assembler`]: programs with labels.
 //! * [`machine`]: an interpreter of programs, which checks each access.
 //! * [`layout`]: memory of a handler in the hook, and what the program records.
+//! * [`faults`]: faults that a program keeps.
 //! * [`options`]: options of a translation.
 //! * [`flow`]: facts about the order of blocks and accesses.
 //! * [`command_words`]: words of commands that are known.
@@ -15,6 +16,7 @@ mod assembler;
 mod command_words;
 mod eligible;
 mod emit;
+pub mod faults;
 mod flow;
 pub mod insn;
 pub mod layout;

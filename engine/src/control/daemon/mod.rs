@@ -42,7 +42,7 @@ use crate::control::server::{
 use crate::control::state::{RankTable, State};
 use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
-use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
+use crate::cores::{ChangeResult, HookMonitor, SharedConfig, Transaction, WorkerGroup};
 use crate::install::{InstallError, Prepared, User};
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
@@ -75,6 +75,8 @@ pub struct Daemon {
     replays: FairQueue<(Replay, Responder)>,
     server: Server,
     stats: StatsCache,
+    /// Looks after programs in the XDP hook.
+    hooks: HookMonitor,
     /// Whether the end of the NIC ends the job, as for a capture, instead of being a failure.
     nic_ends: bool,
     /// A description of the NIC.
@@ -142,8 +144,9 @@ impl Daemon {
         }
         tracing::info!("listening on {}", config.socket.display());
         let reporter = Reporter::start(notifier, config, count);
-        let (replaying, replays, stats) = (None, FairQueue::default(), StatsCache::default());
-        Ok(Self { group, far, replaying, replays, server, stats, nic_ends, nic, shared, reporter, state, ranks })
+        let (replaying, replays) = (None, FairQueue::default());
+        let (stats, hooks) = (StatsCache::default(), HookMonitor::default());
+        Ok(Self { group, far, replaying, replays, server, stats, hooks, nic_ends, nic, shared, reporter, state, ranks })
     }
 
     /// Carries out requests until spind is told to stop or the NIC is exhausted, then waits for the threads to end. Returns all
@@ -164,12 +167,13 @@ impl Daemon {
             // Take a bounded number at a time, so that the end is noticed however many requests wait.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next_ticket()).take(REQUEST_BATCH).collect();
             if tickets.is_empty() && self.replaying.is_none() && self.replays.is_empty() {
-                let wait = self.stats.wait().unwrap_or(Duration::MAX).min(self.reporter.wait());
-                let longest = wait.min(LONGEST_WAIT);
+                let waits = [self.stats.wait(), self.hooks.wait(&self.group.hooks), Some(self.reporter.wait())];
+                let longest = waits.into_iter().flatten().fold(LONGEST_WAIT, Duration::min);
                 self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
             let pause = self.serve(tickets);
             self.replay();
+            self.hooks.tend(&self.group);
             self.stats.answer(&self.group, &self.nic);
             self.reporter.report(&self.group);
             sleep(pause);

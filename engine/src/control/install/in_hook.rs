@@ -112,6 +112,6 @@ impl Request<'_> {
         let options = Options { decides: self.run.verdicts, ..Options::default() };
         let maps = [&configuration, &slots, image.memory.region(), memory.region()];
         let program = programs.load(&self.install.name, self.file, &layout, options, &maps)?;
-        Hook::new(programs.clone(), program, slots)
+        Hook::new(programs.clone(), program, slots, &layout)
     }
 }

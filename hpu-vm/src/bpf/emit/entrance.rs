@@ -6,7 +6,7 @@ use spin_abi::regs;
 use super::emitter::{END, Emitter, R0, R1, STACK};
 use super::frame::{self, Home};
 use crate::bpf::insn::{Alu, Condition, Helper, Insn, Register, Size};
-use crate::bpf::layout::{L1_PACKET, Maps, SLOT, THREAD_POINTER};
+use crate::bpf::layout::{ALLOWANCE, Counter, L1_PACKET, Maps, SLOT, THREAD_POINTER};
 use crate::bpf::options::L1Packet;
 use crate::hart::UNRESERVED;
 use crate::inst::Reg;
@@ -41,7 +41,7 @@ fn find_frame(emitter: &mut Emitter<'_>) {
     asm.store(Size::Double, STACK, frame::LENGTH, Register::R3);
 }
 
-/// The processor's slot.
+/// The processor's slot, if its allowance is not used up.
 fn find_slot(emitter: &mut Emitter<'_>) {
     let layout = emitter.input.layout;
     let most = layout.processors.min(layout.max_processors());
@@ -52,6 +52,10 @@ fn find_slot(emitter: &mut Emitter<'_>) {
     asm.push(Insn::MapValue { to: R1, map: Maps::SLOTS, offset: 0 });
     asm.alu64(Alu::Add, R1, R0);
     asm.store(Size::Double, STACK, frame::SLOT, R1);
+    let [charged, allowance] = [2, 3].map(Register::new);
+    asm.load(Size::Double, charged, R1, in_slot(Counter::Charged.offset()));
+    asm.load(Size::Double, allowance, R1, in_slot(ALLOWANCE));
+    asm.branch64(Condition::AboveOrEqual, charged, allowance, emitter.exits.held);
 }
 
 /// Sets what the program keeps in its frame.

@@ -5,7 +5,7 @@ use spin_abi::verdict::{Fate, Verdict};
 use super::emitter::{Emitter, R0, R1, STACK};
 use super::frame::{BUDGET, COMMANDS, CONTEXT, GRANTED, Home, LENGTH, PC, SENT, SLOT, WRITTEN};
 use crate::bpf::insn::{Alu, Condition, Helper, Insn, Label, Operand, Register, Size};
-use crate::bpf::layout::{Counter, FAULT_ENTRY, FAULT_RING, FAULTS, Outcome, RECORD, Reason, Record};
+use crate::bpf::layout::{Counter, FAULT_ENTRY, FAULT_RING, FAULTS, Outcome, PACKET_CHARGE, RECORD, Reason, Record};
 use crate::inst::Reg;
 
 /// Results of an XDP program (`enum xdp_action`).
@@ -27,6 +27,9 @@ pub(super) fn exits(emitter: &mut Emitter<'_>) {
     transmit(emitter, discard);
     emitter.asm.bind(discard);
     result(emitter, XDP_DROP);
+    emitter.asm.bind(emitter.exits.held);
+    load_slot(emitter);
+    count(emitter, Counter::Held, 1);
     emitter.asm.bind(emitter.exits.no_slot);
     emitter.asm.bind(to_user);
     to_user_space(emitter);
@@ -66,8 +69,9 @@ fn record_rest(emitter: &mut Emitter<'_>) {
     emitter.asm.store(Size::Double, R1, in_slot(RECORD + Record::BUDGET), value);
     emitter.asm.load(Size::Double, R0, STACK, GRANTED);
     emitter.asm.alu64(Alu::Sub, R0, value);
+    emitter.asm.alu64(Alu::Add, R0, PACKET_CHARGE);
     emitter.asm.mov64(value, R0);
-    count(emitter, Counter::Turns, value);
+    count(emitter, Counter::Charged, value);
     emitter.asm.load(Size::Double, value, STACK, COMMANDS);
     count(emitter, Counter::Commands, value);
     emitter.asm.load(Size::Double, R0, STACK, SENT);

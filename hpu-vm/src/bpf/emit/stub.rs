@@ -111,11 +111,13 @@ pub(super) struct Exits {
     pub(super) left: Label,
     /// The program has no slot.
     pub(super) no_slot: Label,
+    /// The context has used up its allowance on this processor.
+    pub(super) held: Label,
 }
 
 impl Exits {
     pub(super) fn new(asm: &mut Assembler) -> Self {
-        let [returned, finished, faulted, left, no_slot] = [(); 5].map(|()| asm.label());
-        Self { returned, finished, faulted, left, no_slot }
+        let [returned, finished, faulted, left, no_slot, held] = [(); 6].map(|()| asm.label());
+        Self { returned, finished, faulted, left, no_slot, held }
     }
 }
