@@ -13,7 +13,9 @@ import libspin
 from support import RULE, SpindTest
 
 INTERRUPTED = """
-import libspin, sys
+import libspin, signal, sys
+# The signal may be ignored where this program starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 spind = libspin.Client(sys.argv[1])
 try:
     spind.list()
