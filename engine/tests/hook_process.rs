@@ -88,6 +88,7 @@ impl Memory {
             ranges: Vec::new(),
             host: None,
             own_task: false,
+            replies: None,
         };
         let description = Description {
             handler_mem: (image.handler_mem_end(), MACHINE.handler_mem_size / 2),

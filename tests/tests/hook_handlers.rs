@@ -57,6 +57,7 @@ fn load(elf: &[u8], options: Options) -> Result<Loaded, String> {
         ranges,
         host: None,
         own_task: false,
+        replies: None,
     };
     let taken = image.addresses_taken();
     let source = Source { code: image.code(), entry, taken: &taken };

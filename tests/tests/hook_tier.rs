@@ -16,6 +16,8 @@ use serde_json::Value;
 use spin_nic::traffic::{Header, Hook, HookProgram, Pattern, Plan};
 use spin_tests::{Spind, binary, wait_until};
 
+/// An ordinary user, whom the policy allows the kernel tier.
+const ALICE: u32 = 1101;
 /// Datagrams of a test.
 const COUNT: u32 = 1000;
 const RULE: &str = "udp dport 9999";
@@ -40,7 +42,8 @@ impl Lab {
         let link = Link::new(1);
         let accept = within(&link.far, || Hook::attach(LINK, HookProgram::Accept, &pattern()).expect("root may"));
         let arguments = [&["--iface", LINK], arguments].concat();
-        let spind = within(&link.near, || Spind::start_configured("kernel_tier = true\n", &arguments));
+        let config = format!("kernel_tier = true\n[policy.user.{ALICE}]\nkernel_tier = true\n");
+        let spind = within(&link.near, || Spind::start_configured(&config, &arguments));
         Self { spind, link, _accept: accept }
     }
 
@@ -56,13 +59,16 @@ impl Lab {
     }
 
     /// Installs a handler for a rule as an ordinary user.
-    fn install_as(&self, uid: u32, handler: &str, rule: &str) {
+    fn install_as(&self, uid: u32, handler: &str, rule: &str, tier: &str) {
         let image = self.image(handler);
         // The folder of the programs may not be open to all users.
         let spinctl = self.spind.socket().with_file_name("spinctl");
         std::fs::copy(binary("spinctl"), &spinctl).expect("a copy");
         let mut command = Command::new(spinctl);
-        command.args(["install", &image, "--name", handler, "--rule", rule]).arg("--socket").arg(self.spind.socket());
+        command
+            .args(["install", &image, "--name", handler, "--rule", rule, "--tier", tier])
+            .arg("--socket")
+            .arg(self.spind.socket());
         assert!(command.uid(uid).gid(uid).status().expect("it starts").success(), "{handler} as user {uid}");
     }
 
@@ -342,10 +348,9 @@ fn handlers_that_never_end_are_ended_and_leave_others_their_share() {
     if !root() {
         return;
     }
-    const ALICE: u32 = 1101;
     let lab = Lab::start(&[]);
     lab.install("endless_loop", &["--rule", RULE, "--tier", "kernel", "--watchdog-us", "200"]);
-    lab.install_as(ALICE, "udp_pingpong", "udp dport 8000");
+    lab.install_as(ALICE, "udp_pingpong", "udp dport 8000", "user");
     let (ended, flooding) = (AtomicBool::new(false), lab.client());
     let answered = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -368,4 +373,19 @@ fn handlers_that_never_end_are_ended_and_leave_others_their_share() {
     let [held, hook_runs] = lab.counts(1, ["hook_held", "hook_runs"]);
     assert!(held > 0 && hook_runs > 0, "{held}, {hook_runs}");
     wait_until(|| context(&lab.json("stats"), 1)["faults"].to_string().contains("watchdog"));
+}
+
+#[test]
+fn handlers_of_ordinary_users_answer_and_do_nothing_else() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    lab.install_as(ALICE, "udp_pingpong", "udp dport 8000", "kernel");
+    // Sends packets back as they came.
+    lab.install_as(ALICE, "echo_l2", "udp dport 8001", "kernel");
+    assert_eq!(lab.exchange(8000, COUNT, 64), COUNT);
+    assert_eq!(lab.counts(1, ["hook_runs", "tx_packets", "commands_forbidden_send"]), [COUNT.into(), COUNT.into(), 0]);
+    assert_eq!(lab.exchange(8001, 1, 64), 0);
+    assert_eq!(lab.counts(2, ["hook_runs", "tx_packets", "commands_forbidden_send"]), [1, 0, 1]);
 }

@@ -44,6 +44,9 @@ impl HookCounts {
             (Counter::DropVerdictBytes, self.get(InHook::DiscardedBytes)),
             (Counter::BadVerdicts, self.get(InHook::BadVerdicts)),
             (Counter::HookRuns, runs),
+            (Counter::CommandErrors, self.get(InHook::Forbidden)),
+            (Counter::CommandsForbiddenSend, self.get(InHook::Forbidden)),
+            (Counter::PassForbidden, self.get(InHook::PassForbidden)),
             (Counter::HookHeld, self.get(InHook::Held)),
             (Counter::DropHook, lost),
         ]

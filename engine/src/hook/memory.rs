@@ -33,6 +33,7 @@ pub fn layout(
         ranges: own.chain(parts).collect(),
         host: None,
         own_task: false,
+        replies: None,
     }
 }
 

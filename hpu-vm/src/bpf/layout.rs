@@ -18,6 +18,9 @@ pub const THREAD_POINTER: u32 = COUNTERS + 256;
 /// Offset in a slot of 8 bytes that user space writes: packets go to user space once [`Counter::Charged`] has reached this. So the program
 /// and user space write to different words.
 pub const ALLOWANCE: u32 = THREAD_POINTER + 8;
+/// Offset in a slot of the headers of the received frame, where [`Layout::replies`] is set: as far as they tell from whom it is, and to
+/// whom.
+pub const RECEIVED: u32 = ALLOWANCE + 8;
 /// An allowance that is never reached.
 pub const UNLIMITED: u64 = u64::MAX;
 /// What a packet is charged besides the turns of its handler's loops.
@@ -30,6 +33,7 @@ pub const FAULTS: u32 = 16;
 pub const FAULT_ENTRY: u32 = 16;
 
 const _: () = assert!(RECORD + Record::SIZE <= COUNTERS && COUNTERS + 8 * Counter::COUNT <= THREAD_POINTER);
+const _: () = assert!(RECEIVED + 42 <= FAULT_RING);
 const _: () = assert!(FAULT_RING + FAULTS * FAULT_ENTRY <= SLOT);
 
 /// Counters of a processor since its slot was made, 8 bytes each.
@@ -62,11 +66,16 @@ pub enum Counter {
     Commands,
     /// Packets that went to user space because the allowance was used up.
     Held,
+    /// Sends of frames that are no answers, of handlers that may send only these.
+    Forbidden,
+    /// Of [`Discarded`](Self::Discarded): packets that a verdict passed to the kernel after their ends were changed, which such handlers
+    /// may not do.
+    PassForbidden,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = Self::Held as u32 + 1;
+    pub const COUNT: u32 = Self::PassForbidden as u32 + 1;
 
     /// Offset in a slot.
     #[must_use]
@@ -291,6 +300,15 @@ pub struct HostRange {
     pub map: MapIndex,
 }
 
+/// The host in whose name handlers answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplySource {
+    /// MAC address of the interface.
+    pub mac: [u8; 6],
+    /// IPv4 addresses of the host.
+    pub addresses: Vec<[u8; 4]>,
+}
+
 /// Memory and identity of a handler in the hook. All processors have the same stack and packet addresses.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -309,6 +327,9 @@ pub struct Layout {
     /// Whether handlers may write to their task registers and arguments. If not, [`Layout::slots`] has their content, and
     /// the program writes only the packet's size.
     pub own_task: bool,
+    /// The host, if handlers may only answer packets to it. Packets that they may not answer go to user space. `None`: they may send any
+    /// frame.
+    pub replies: Option<ReplySource>,
 }
 
 impl Layout {

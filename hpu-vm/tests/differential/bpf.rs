@@ -170,6 +170,7 @@ fn layout(program: &Program, processors: u32) -> Layout {
         ranges: ranges.collect(),
         host: None,
         own_task: true,
+        replies: None,
     }
 }
 
@@ -188,6 +189,7 @@ impl Memory {
         configuration[..8].copy_from_slice(&BUDGET.to_ne_bytes());
         let mut memory =
             Self { frame: Vec::new(), configuration, slots: vec![0; layout::SLOT as usize], shared: Vec::new() };
+        memory.slots[layout::ALLOWANCE as usize..][..8].copy_from_slice(&layout::UNLIMITED.to_ne_bytes());
         for (index, block) in program.blocks.iter().enumerate() {
             match block.kind {
                 RegionKind::Stack => memory.slots[..block.bytes.len()].copy_from_slice(&block.bytes),

@@ -12,6 +12,8 @@ use super::maps::MapKind;
 pub(super) const MAX_MAPS: usize = 64;
 /// Maximum number of ranges. Each is compared with pointers of unknown kind.
 const MAX_RANGES: usize = 64;
+/// Maximum number of addresses of the host.
+pub(crate) const MAX_ADDRESSES: usize = 64;
 /// Alignment of atomics. A misaligned one may cross cache lines, which some processors refuse to the kernel (split lock detection).
 const ATOMIC: u32 = 4;
 
@@ -26,6 +28,8 @@ pub(super) enum LayoutError {
     MapCount(usize),
     #[error("{0} ranges: at most {MAX_RANGES}")]
     RangeCount(usize),
+    #[error("{0} addresses of the host: at most {MAX_ADDRESSES}")]
+    AddressCount(usize),
     #[error("map {0} is not in the list of maps")]
     NoMap(MapIndex),
     #[error("map {0} has another kind or use")]
@@ -54,6 +58,11 @@ pub(super) fn check(layout: &Layout, options: Options, maps: &[MapKind]) -> Resu
     }
     if layout.ranges.len() > MAX_RANGES {
         return Err(LayoutError::RangeCount(layout.ranges.len()));
+    }
+    if let Some(count) =
+        layout.replies.as_ref().map(|source| source.addresses.len()).filter(|count| *count > MAX_ADDRESSES)
+    {
+        return Err(LayoutError::AddressCount(count));
     }
     let maps = KnownMaps(maps);
     maps.check_own(layout.processors)?;
@@ -155,6 +164,7 @@ mod tests {
             ranges: vec![RANGE],
             host: Some(HOST),
             own_task: false,
+            replies: None,
         }
     }
 

@@ -204,6 +204,7 @@ mod tests {
                 ranges,
                 host,
                 own_task,
+                replies: None,
             },
         )
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hpu_vm::bpf::layout::{HostRange, Range};
+use hpu_vm::bpf::layout::{HostRange, Range, ReplySource};
 use hpu_vm::bpf::{Layout, Options};
 use serde::{Deserialize, Serialize};
 use spin_abi::map::Machine;
@@ -109,11 +109,19 @@ pub(super) struct LayoutMessage {
     ranges: Vec<RangeMessage>,
     host: Option<HostRangeMessage>,
     own_task: bool,
+    replies: Option<ReplyMessage>,
+}
+
+/// A [`ReplySource`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ReplyMessage {
+    mac: [u8; 6],
+    addresses: Vec<[u8; 4]>,
 }
 
 impl From<&Layout> for LayoutMessage {
     fn from(layout: &Layout) -> Self {
-        let Layout { machine, hpu, first_hpu, processors, ranges, host, own_task } = layout;
+        let Layout { machine, hpu, first_hpu, processors, ranges, host, own_task, replies } = layout;
         Self {
             machine: *machine,
             hpu: *hpu,
@@ -122,15 +130,18 @@ impl From<&Layout> for LayoutMessage {
             ranges: ranges.iter().copied().map(RangeMessage::from).collect(),
             host: host.map(HostRangeMessage::from),
             own_task: *own_task,
+            replies: replies.clone().map(|ReplySource { mac, addresses }| ReplyMessage { mac, addresses }),
         }
     }
 }
 
 impl From<LayoutMessage> for Layout {
     fn from(message: LayoutMessage) -> Self {
-        let LayoutMessage { machine, hpu, first_hpu, processors, ranges, host, own_task } = message;
+        let LayoutMessage { machine, hpu, first_hpu, processors, ranges, host, own_task, replies } = message;
         let ranges = ranges.into_iter().map(Range::from).collect();
-        Self { machine, hpu, first_hpu, processors, ranges, host: host.map(HostRange::from), own_task }
+        let replies = replies.map(|ReplyMessage { mac, addresses }| ReplySource { mac, addresses });
+        let host = host.map(HostRange::from);
+        Self { machine, hpu, first_hpu, processors, ranges, host, own_task, replies }
     }
 }
 

@@ -19,5 +19,7 @@ pub mod message;
 pub mod programs;
 pub mod serve;
 
+pub(crate) use layout_check::MAX_ADDRESSES;
+
 /// First argument of spind that makes it the hook process. Its standard input is a socket to spind.
 pub const ARGUMENT: &str = "hook-process";

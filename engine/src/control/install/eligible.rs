@@ -1,14 +1,18 @@
 //! Requests whose handlers may run in the XDP hook.
 
+use std::net::IpAddr;
+
+use hpu_vm::bpf::layout::ReplySource;
 use hpu_vm::{Image, Kind};
 use spin_abi::control::{Abi, Engine, Install, Isolation, Placement, RunInfo};
 use spin_matcher::Eom;
 use spin_pspin::hpu::entries::Entries;
 
+use crate::control::hook_process::MAX_ADDRESSES;
 use crate::hook::Refusal;
-use crate::install::MatchSpec;
+use crate::install::{MatchSpec, SendRights};
 
-/// Checks a request before any memory is made for it.
+/// Checks a request before any memory is made for it. Returns the host in whose name handlers answer, if they may only do that.
 ///
 /// # Errors
 /// What only user space can do, and how to ask for something else.
@@ -18,7 +22,7 @@ pub(super) fn check(
     rules: &MatchSpec,
     entries: &Entries,
     image: &Image,
-) -> Result<(), Refusal> {
+) -> Result<Option<ReplySource>, Refusal> {
     let [header, payload, completion] = entries.handlers;
     let refused = [
         (run.engine != Engine::Jit, "spind does not run with --engine jit"),
@@ -36,10 +40,26 @@ pub(super) fn check(
         (run.instruction_limit.is_some(), "it has an instruction limit"),
         (install.l1_bytes.is_some(), "only a part of each packet is copied to L1 (leave out --l1-bytes)"),
         (install.replaces.is_some(), "it replaces another context"),
-        (rules.send.is_some(), "its user may only send certain frames"),
     ];
     match refused.into_iter().find(|(refused, _)| *refused) {
         Some((_, why)) => Err(Refusal(why.to_owned())),
-        None => Ok(()),
+        None => rights(rules.send.as_ref()),
+    }
+}
+
+/// The host in whose name handlers answer, if they may only do that.
+fn rights(send: Option<&SendRights>) -> Result<Option<ReplySource>, Refusal> {
+    let refused = |why: &str| Err(Refusal(why.to_owned()));
+    match send {
+        None | Some(SendRights::Raw) => Ok(None),
+        Some(SendRights::Own(_)) => {
+            refused("its user may send to any destination, which is checked in user space only")
+        }
+        Some(SendRights::Reply(source)) => {
+            let Some(host) = &source.host else { return refused("the host's addresses are not known") };
+            let v4 = |address: &IpAddr| if let IpAddr::V4(address) = address { Some(address.octets()) } else { None };
+            let addresses = host.ip.iter().filter_map(v4).take(MAX_ADDRESSES).collect();
+            Ok(Some(ReplySource { mac: host.mac, addresses }))
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hpu_vm::Image;
-use hpu_vm::bpf::layout::{Maps, SLOT};
+use hpu_vm::bpf::layout::{Maps, ReplySource, SLOT};
 use hpu_vm::bpf::{Layout, Options};
 use hpu_vm::memory::Region;
 use spin_abi::control::{BillKind, Checks, Install, RunInfo};
@@ -83,11 +83,11 @@ impl Request<'_> {
             return Ok(None);
         }
         let programs = loader.programs()?;
-        eligible::check(self.install, self.run, self.rules, self.entries, image)?;
+        let replies = eligible::check(self.install, self.run, self.rules, self.entries, image)?;
         let make = |len| programs.region(len).map_err(TierRefusal::from);
         let loaded = loader.load_in_hook(self.file, self.uid, |len| programs.region(len))?;
         let memory = context_memory(self.install, self.run.hpus, (image, self.entries), &loader.machine, make)?;
-        let hook = self.load(programs, loader, &loaded, &memory)?;
+        let hook = self.load(programs, loader, (&loaded, &memory), replies)?;
         let charge = loader.ledger.charge(self.uid, BillKind::ContextMemory, hook.bytes());
         let charge = charge.map_err(InstallError::from)?;
         Ok(Some(Placed { image: loaded, memory, hook: Some(Arc::new(hook)), charge: Some(Arc::new(charge)) }))
@@ -97,12 +97,13 @@ impl Request<'_> {
         &self,
         programs: &Arc<dyn Programs>,
         loader: &Loader,
-        image: &LoadedImage,
-        memory: &ContextMemory,
+        (image, memory): (&LoadedImage, &ContextMemory),
+        replies: Option<ReplySource>,
     ) -> Result<Hook, Refusal> {
         let whole_pages = self.run.checks == Checks::Page;
         let layout = layout(&loader.machine, &image.memory, memory, whole_pages, self.run.hpus);
-        let layout = Layout { processors: programs.processors().min(layout.max_processors()), ..layout };
+        let processors = programs.processors().min(layout.max_processors());
+        let layout = Layout { processors, replies, ..layout };
         let slots = programs.region((layout.processors * SLOT) as usize)?;
         let written = slots.write(0, &layout.slots(&description(memory)));
         debug_assert!(written.is_some(), "the region was made for the slots");

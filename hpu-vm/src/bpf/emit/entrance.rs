@@ -5,6 +5,7 @@ use spin_abi::regs;
 
 use super::emitter::{END, Emitter, R0, R1, STACK};
 use super::frame::{self, Home};
+use super::rights;
 use crate::bpf::insn::{Alu, Condition, Helper, Insn, Register, Size};
 use crate::bpf::layout::{ALLOWANCE, Counter, L1_PACKET, Maps, SLOT, THREAD_POINTER};
 use crate::bpf::options::L1Packet;
@@ -19,6 +20,9 @@ const FRAME_END: i16 = 4;
 pub(super) fn entrance(emitter: &mut Emitter<'_>) {
     find_frame(emitter);
     find_slot(emitter);
+    if let Some(source) = &emitter.input.layout.replies {
+        rights::receive(emitter, source);
+    }
     clear(emitter);
     if !emitter.input.layout.own_task {
         describe(emitter);

@@ -4,6 +4,7 @@ use spin_abi::verdict::{Fate, Verdict};
 
 use super::emitter::{Emitter, R0, R1, STACK};
 use super::frame::{BUDGET, COMMANDS, CONTEXT, GRANTED, Home, LENGTH, PC, SENT, SLOT, WRITTEN};
+use super::rights;
 use crate::bpf::insn::{Alu, Condition, Helper, Insn, Label, Operand, Register, Size};
 use crate::bpf::layout::{Counter, FAULT_ENTRY, FAULT_RING, FAULTS, Outcome, PACKET_CHARGE, RECORD, Reason, Record};
 use crate::inst::Reg;
@@ -123,6 +124,16 @@ fn verdict(emitter: &mut Emitter<'_>) {
     emitter.asm.bind(passes);
     emitter.asm.load(Size::Double, R0, STACK, SENT);
     emitter.asm.branch64(Condition::NotEqual, R0, 0, both);
+    if emitter.input.layout.replies.is_some() {
+        let (unchanged, changed) = (emitter.asm.label(), emitter.asm.label());
+        rights::check_unchanged(emitter, changed);
+        emitter.asm.jump(unchanged);
+        emitter.asm.bind(changed);
+        load_slot(emitter);
+        count(emitter, Counter::PassForbidden, 1);
+        emitter.asm.jump(discards);
+        emitter.asm.bind(unchanged);
+    }
     count(emitter, Counter::Runs, 1);
     count(emitter, Counter::Passed, 1);
     record_rest(emitter);
@@ -192,6 +203,17 @@ fn transmit(emitter: &mut Emitter<'_>, discard: Label) {
     let (sent, length, same) = (Register::R2, Register::R3, emitter.asm.label());
     emitter.asm.load(Size::Double, sent, STACK, SENT);
     emitter.asm.branch64(Condition::Equal, sent, 0, discard);
+    if emitter.input.layout.replies.is_some() {
+        let (allowed, forbidden) = (emitter.asm.label(), emitter.asm.label());
+        rights::check_reply(emitter, forbidden);
+        emitter.asm.jump(allowed);
+        emitter.asm.bind(forbidden);
+        load_slot(emitter);
+        count(emitter, Counter::Forbidden, 1);
+        emitter.asm.jump(discard);
+        emitter.asm.bind(allowed);
+        emitter.asm.load(Size::Double, sent, STACK, SENT);
+    }
     emitter.asm.load(Size::Double, length, STACK, LENGTH);
     emitter.asm.branch64(Condition::Equal, sent, length, same);
     emitter.asm.alu64(Alu::Sub, sent, length);

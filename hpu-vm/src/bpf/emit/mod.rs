@@ -9,6 +9,7 @@
 //! * [`block`], [`control`]: blocks and their ends.
 //! * [`arithmetic`], [`access`], [`memory`], [`atomics`], [`commands`]: instructions.
 //! * [`stub`]: places that are emitted later.
+//! * [`rights`]: frames that handlers of ordinary users may send.
 //! * [`misses`]: accesses that were not where they were expected.
 
 mod access;
@@ -23,6 +24,7 @@ mod exits;
 mod frame;
 mod memory;
 mod misses;
+mod rights;
 mod stub;
 
 pub(super) use block::emit;
