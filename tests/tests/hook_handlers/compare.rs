@@ -119,6 +119,12 @@ impl<'l, 'h> Pair<'l, 'h> {
         Ok(())
     }
 
+    /// Whether the handler has written memory that all processors share.
+    pub fn has_written(&self) -> bool {
+        let mut parts = self.reference.shared.iter().zip(&self.loaded.handler.shared);
+        parts.any(|(now, before)| now.bytes != before.bytes)
+    }
+
     /// Compares the memory that all processors share.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ mod compare;
 #[path = "../../../handlers/tests/frames/mod.rs"]
 #[allow(dead_code, reason = "a part of it is for tests of replies")]
 mod frames;
+mod hostile;
 mod loaded;
 #[path = "../../../hpu-vm/tests/qemu/random.rs"]
 #[allow(dead_code, reason = "a part of it is for other tests")]
