@@ -23,7 +23,10 @@ pub enum Fared {
     Passed,
     Discarded,
     Faulted,
+    /// User space begins again with it.
     Left,
+    /// User space cannot begin again, since others have seen an effect.
+    Lost,
 }
 
 /// Both, with the same memory.
@@ -44,9 +47,14 @@ impl<'l, 'h> Pair<'l, 'h> {
     /// # Errors
     /// What differs.
     pub fn step(&mut self, frame: &[u8]) -> Result<Fared, String> {
+        let before = self.reference.shared.clone();
         let expected = self.reference.run(frame);
         let observed = self.loaded.run(frame);
         let record = Record::read(&observed.slot, 0).ok_or("there is no record")?;
+        let begins_again = matches!(record.outcome, Outcome::Left(_)) && record.address == 0;
+        if begins_again && (before != self.reference.shared || expected.sent.is_some()) {
+            return Err("user space begins again, although others have seen an effect".to_owned());
+        }
         let (action, fared) = self.expect(&expected, &record, frame.len());
         check_record(&expected, &record, self.loaded.handler.decides)?;
         same("the action", &action, &observed.action)?;
@@ -72,7 +80,7 @@ impl<'l, 'h> Pair<'l, 'h> {
         if both || matches!(expected.end, End::Left(_)) {
             let lost = record.address != 0;
             reference.count(if lost { Counter::Lost } else { Counter::Left }, 1);
-            return (if lost { DROP } else { PASS }, Fared::Left);
+            return if lost { (DROP, Fared::Lost) } else { (PASS, Fared::Left) };
         }
         reference.count(Counter::Runs, 1);
         let faulted = matches!(expected.end, End::Exit(Exit::Fault(_)));

@@ -19,7 +19,7 @@ const SCRATCHPAD: u32 = 2 * PAGE;
 const BUDGET: u64 = 1_000_000;
 
 /// Memory that all processors share.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Shared {
     pub base: u32,
     pub kind: RegionKind,

@@ -32,6 +32,12 @@ fn payload(handler: &str, random: &mut Random) -> Vec<u8> {
             payload[1] = random.choose(&[0, 1, 2, 3, 4, 5, 6, 7, 255]);
             payload
         }
+        "shortens" => {
+            let mut payload = bytes(random, len + 2);
+            payload[0] = random.choose(&[0, 0, 1, 1, 2, 29, 30, 31, 32, 33, 255]);
+            payload[1] = random.choose(&[0, 0, 1, 1, 4, 4, 7]);
+            payload
+        }
         _ => (0..len.div_ceil(4)).flat_map(|_| random.below(1100).to_le_bytes()).collect(),
     }
 }
