@@ -26,7 +26,7 @@ const ROUND: u64 = 64;
 /// Rounds after which a run says how to resume it.
 const PROGRESS: u64 = 1000;
 /// Handlers that get hostile frames, the form in which they load, and what becomes of at least some of the frames.
-const ATTACKED: [(&str, Form, &[Fared]); 12] = [
+const ATTACKED: [(&str, Form, &[Fared]); 13] = [
     ("udp_pingpong", Form::Plain, &[Fared::Sent, Fared::Dropped]),
     ("icmp_echo", Form::Forgetful, &[Fared::Sent, Fared::Dropped]),
     ("kvstore", Form::Plain, &[Fared::Sent, Fared::Dropped]),
@@ -44,7 +44,9 @@ const ATTACKED: [(&str, Form, &[Fared]); 12] = [
         Form::Plain,
         &[Fared::Sent, Fared::Left, Fared::Lost, Fared::Passed, Fared::Discarded, Fared::Dropped],
     ),
-    // Send the packet from L1, which user space does: after a send, and after a write that others see.
+    // Stores outside its memory, where a jump table says, or sends the changed packet from L1, which user space does.
+    ("store_outside", Form::Plain, &[Fared::Lost, Fared::Faulted, Fared::Dropped]),
+    // Send the packet from L1, after a send and after a write that others see.
     ("double_send", Form::Plain, &[Fared::Lost]),
     ("counter", Form::Plain, &[Fared::Lost]),
     ("null_load", Form::Plain, &[Fared::Faulted]),

@@ -32,6 +32,11 @@ fn payload(handler: &str, random: &mut Random) -> Vec<u8> {
             payload[1] = random.choose(&[0, 1, 2, 3, 4, 5, 6, 7, 255]);
             payload
         }
+        "store_outside" => {
+            let mut payload = bytes(random, len + 1);
+            payload[0] = random.choose(b"eEbnshcw..........");
+            payload
+        }
         "shortens" => {
             let mut payload = bytes(random, len + 2);
             payload[0] = random.choose(&[0, 0, 1, 1, 2, 29, 30, 31, 32, 33, 255]);

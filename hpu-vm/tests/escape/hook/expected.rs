@@ -43,14 +43,18 @@ const COPY: [Rule; 2] =
     [("s* * up to the end of packet", Interpreted), ("s* Constant up to the end of packet in the alias", Interpreted)];
 
 /// Rules for all forms. Attacks without a rule end as in the interpreter.
-const RULES: [Rule; 34] = [
-    // A jump to a known address outside the code, or one whose targets are functions of which the image shows only some.
+const RULES: [Rule; 36] = [
+    // The code behind an ebreak is not translated.
+    ("jr * to the middle*: an ebreak, 2 taken", CALLS),
+    // Jumps by tables that the image shows: other entries are found when they are used.
+    ("jr * to the middle*, 2 taken", Interpreted),
+    ("entry 0x2 * of a table of 2", JUMP),
+    ("entry 0xffffffff * of a table of 2", JUMP),
+    // A jump to a known address outside the code, or a call by a pointer.
     ("ret Constant to *", CALLS),
     ("jr Constant to *", CALLS),
     ("jr with an offset *", CALLS),
     ("jalr *", CALLS),
-    ("jr * to the middle*, 2 taken", CALLS),
-    ("entry * of a table of 2", CALLS),
     ("sb Constant to its code", CALLS),
     ("sh Constant to its code", CALLS),
     ("sw Constant to its code", CALLS),
