@@ -65,7 +65,7 @@ test-budget: ## run all tests as `make test` does; a suite over its budget of CP
 test-long: bounds-long fuzz-long check-long mutants ## run what `make test` bounds, in full, and a sample of planted faults
 
 bounds-long: deps-test ## run the tests with all their cases (SPIN_TEST_LONG=1)
-	SPIN_TEST_LONG=1 $(CARGO) test --locked --workspace --test oracle --test keys --test headers --test fpspin --test published --test packet_mode --test impair --test pktgen --test mpq_oracle --test header_rule --test xdp_filter --test regions --test extending --test libspin_c --test persistence
+	SPIN_TEST_LONG=1 $(CARGO) test --locked --workspace --test oracle --test keys --test headers --test fpspin --test published --test packet_mode --test impair --test pktgen --test mpq_oracle --test header_rule --test xdp_filter --test hook_escape --test hook_handlers --test regions --test extending --test libspin_c --test persistence
 	SPIN_TEST_LONG=1 $(MAKE) --no-print-directory loom
 
 mutants: deps-test ## plant faults (cargo-mutants) that the tests should find: a sample of the core modules (GROUPS, SPIN_MUTANTS, SPIN_MUTANTS_SEED)

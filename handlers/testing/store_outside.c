@@ -23,7 +23,7 @@ static uint8_t *victim(const handler_args_t *args, uint8_t choice) {
 
 void payload_handler(handler_args_t *args) {
     spin_packet p;
-    if (!spin_parse_udp(args, &p)) return;
+    if (!spin_parse_udp_l2(args, &p)) return;
     uint8_t *at = p.payload_len > 0 ? victim(args, p.payload[0]) : NULL;
     if (at) *(volatile uint8_t *)at = 0xa5;
     spin_swap_addresses(&p);

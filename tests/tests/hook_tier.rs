@@ -174,7 +174,6 @@ fn a_handler_that_cannot_run_in_the_hook_says_why_and_runs_in_user_space() {
     let lab = Lab::start(&[]);
     for (handler, arguments, why) in [
         ("aggregate", &["--rule", RULE, "--tier", "kernel"][..], "header handler"),
-        ("store_outside", &["--rule", RULE, "--tier", "kernel"], "(pc 0x"),
         ("counter", &["--rule", RULE, "--tier", "kernel"], "other memory than the packet in L2"),
         ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--eom", "never"], "several packets (leave out --eom)"),
         ("udp_pingpong", &["--rule", RULE, "--tier", "kernel", "--l1-bytes", "64"], "(leave out --l1-bytes)"),
@@ -314,10 +313,10 @@ fn faults_in_the_hook_are_counted_described_and_announced() {
         return;
     }
     let lab = Lab::start(&[]);
-    lab.install("faulty", &["--rule", RULE, "--tier", "kernel", "--handler-mem", "4096"]);
+    lab.install("store_outside", &["--rule", RULE, "--tier", "kernel", "--handler-mem", "4096"]);
     let client = lab.client();
     let mut answer = [0; 64];
-    for order in [b"h", b"-", b"e", b"w"] {
+    for order in [b"h", b"-", b"E", b"w"] {
         client.send_to(order, (NEAR, 9999)).expect("sent");
     }
     assert_eq!(client.recv(&mut answer).expect("the handler that stores nothing answers"), 1);

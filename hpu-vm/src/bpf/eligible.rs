@@ -4,14 +4,14 @@ use std::fmt;
 
 use super::command_words::{Before, Command, NIC_ADDRESS, issues};
 use super::layout::Layout;
-use crate::analysis::cfg::{BlockId, Cfg};
+use crate::analysis::cfg::{BlockId, Cfg, End};
 use crate::analysis::dataflow::{Dataflow, PointsTo};
-use crate::inst::{Format, Inst, Op};
+use crate::inst::{Format, Inst, Op, Reg};
 
 /// Why a handler cannot run in the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ineligible {
-    /// Calls are recursive, too deep, or too much code; or a jump leads to where the image names no function.
+    /// Calls are recursive, too deep, too much code, or through pointers; or a jump leads to no code, or has no table.
     Calls {
         /// Address at which its code would continue.
         address: u32,
@@ -78,13 +78,23 @@ impl fmt::Display for Ineligible {
 pub(super) fn check(cfg: &Cfg, facts: &Dataflow, reached: &[bool], layout: &Layout) -> Result<(), Ineligible> {
     let blocks = || (0..cfg.blocks.len()).filter(|&id| reached[id]);
     let leaves = |id| cfg.targets(id).find(|target| target.block.is_none()).map(|target| target.pc);
-    if let Some(address) = blocks().find_map(leaves).or_else(|| cfg.exits.first().copied()) {
+    let exit = || cfg.exits.first().copied().filter(|_| blocks().any(|id| !is_followed(cfg, id)));
+    if let Some(address) = blocks().find_map(leaves).or_else(exit) {
         return Err(Ineligible::Calls { address });
     }
     let mut insts = blocks().flat_map(|id| &cfg.blocks[id].body);
     let refused = insts.find_map(|(pc, decoded)| refused(*pc, &decoded.inst));
     let command = || blocks().find_map(|block| other_command(cfg, facts, block, layout));
     refused.or_else(command).map_or(Ok(()), Err)
+}
+
+/// Whether the program has the targets of a jump that ends a block: a return's, or the entries of a table. A jump elsewhere
+/// leaves the hook when it happens.
+fn is_followed(cfg: &Cfg, id: BlockId) -> bool {
+    let block = &cfg.blocks[id];
+    let End::Jump { likely, table } = &block.end else { return true };
+    let has_targets = likely.is_some() || table.is_some_and(|table| !cfg.tables[table].is_empty());
+    has_targets && block.last().is_some_and(|inst| inst.rd == Reg::ZERO)
 }
 
 /// A command that the program does not make.

@@ -1,6 +1,9 @@
 //! Instructions of eBPF, version 4 (Linux: `Documentation/bpf/standardization/instruction-set.rst`), as far as the
 //! translator emits them.
 
+#[cfg(test)]
+mod tests;
+
 /// A register. R10 points to the end of the program's stack and is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register(u8);

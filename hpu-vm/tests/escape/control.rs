@@ -25,6 +25,8 @@ pub fn attacks() -> Vec<Attack> {
         tables(known, &mut attacks);
     }
     stacks(&mut attacks);
+    returns(&mut attacks);
+    loops(&mut attacks);
     own_code(&mut attacks);
     attacks
 }
@@ -168,6 +170,73 @@ fn stacks(attacks: &mut Vec<Attack>) {
     let device =
         Assembly::new().li(A2, 0x1b20_5090).li(A3, 1).op(Op::Mul, Reg::SP, A2, A3).store(Op::Sw, S0, Reg::SP, 0).ret();
     attacks.push(Attack::new("sp at a device", device, Ends::DeviceOr(None)));
+}
+
+/// Calls of functions with frames, and return addresses that were overwritten on the stack.
+fn returns(attacks: &mut Vec<Attack>) {
+    let framed = |program: Assembly, frame: i32| {
+        program.imm(Op::Addi, Reg::SP, Reg::SP, -frame).store(Op::Sw, Reg::RA, Reg::SP, frame - 4)
+    };
+    let ends = |program: Assembly, frame: i32| {
+        program.imm(Op::Lw, Reg::RA, Reg::SP, frame - 4).imm(Op::Addi, Reg::SP, Reg::SP, frame).ret()
+    };
+    for (frame, calls, end) in [(256, 8, Ends::Done), (1024, 4, Ends::Done), (1024, 5, OVERFLOW), (2032, 3, OVERFLOW)] {
+        let mut program = Assembly::new();
+        for _ in 0..calls {
+            // The next function is behind this one.
+            let next = program.pc() + 6 * 4;
+            program = ends(framed(program, frame).jal(Reg::RA, next), frame);
+        }
+        let name = format!("{calls} calls of functions with frames of {frame}");
+        attacks.push(Attack::new(name, program.ret(), end));
+    }
+    for (name, address) in [
+        ("data", OWN.data),
+        ("the return address", RETURN_ADDRESS),
+        ("the stack", OWN.stack_end() - 0x200),
+        ("another's stack", FOREIGN.stack_end() - 0x200),
+        ("behind the code", CODE + 0x200),
+        ("an odd address", CODE + 0x201),
+    ] {
+        // The function is behind two instructions.
+        let program = framed(Assembly::new().jal(Reg::RA, CODE + 8).ret(), 16);
+        let program = ends(program.li(A3, address).store(Op::Sw, A3, Reg::SP, 12), 16);
+        let end = if address == RETURN_ADDRESS { Ends::Done } else { NOWHERE };
+        attacks.push(Attack::new(format!("a return from a call to {name}"), program, end));
+    }
+}
+
+/// Loops without an end.
+fn loops(attacks: &mut Vec<Attack>) {
+    let jump = |program: Assembly, to: u32| program.jal(Reg::ZERO, to);
+    attacks.push(Attack::new("a loop of one jump", jump(Assembly::new(), CODE), ENDLESS));
+    let branch = Assembly::new().branch(Op::Beq, A2, A2, CODE).ret();
+    attacks.push(Attack::new("a loop of one branch", branch, ENDLESS));
+    let unknown = Assembly::new().address(A2, 1, Known::Loaded);
+    let top = unknown.pc();
+    attacks.push(Attack::new(
+        "a loop of one unknown branch",
+        unknown.branch(Op::Bne, A2, Reg::ZERO, top).ret(),
+        ENDLESS,
+    ));
+    let counts = Assembly::new().imm(Op::Addi, A2, A2, 1).branch(Op::Bne, A2, Reg::ZERO, CODE).ret();
+    attacks.push(Attack::new("a loop of 2^32 turns", counts, ENDLESS));
+    let inner = Assembly::new().li(A2, 100);
+    let top = inner.pc();
+    let nested = inner.imm(Op::Addi, A2, A2, -1).branch(Op::Bne, A2, Reg::ZERO, top).jal(Reg::ZERO, CODE);
+    attacks.push(Attack::new("a loop in a loop", nested, ENDLESS));
+    let writes = Assembly::new().li(A2, OWN.data);
+    let top = writes.pc();
+    let writes = jump(writes.imm(Op::Lw, A3, A2, 0).imm(Op::Addi, A3, A3, 1).store(Op::Sw, A3, A2, 0), top);
+    attacks.push(Attack::new("a loop that writes", writes, ENDLESS));
+    let waits = Assembly::new().li(A2, OWN.data);
+    let top = waits.pc();
+    let waits = waits.imm(Op::LrW, A3, A2, 0).branch(Op::Bne, A3, Reg::ZERO, top).ret();
+    attacks.push(Attack::new("a lock that nobody opens", waits, ENDLESS));
+    let two_ways = Assembly::new().address(A2, 1, Known::Loaded);
+    let top = two_ways.pc();
+    let two_ways = two_ways.branch(Op::Beq, A2, Reg::ZERO, top).jal(Reg::ZERO, top);
+    attacks.push(Attack::new("a loop with two ways", two_ways, ENDLESS));
 }
 
 /// Programs that write their code, execute what they wrote, or fall out of their end.
