@@ -293,6 +293,17 @@ fn each_packet_is_answered_or_passed_while_contexts_come_and_go() {
             lab.spind.ctl_ok(&["rm", "echo"]);
             std::thread::sleep(Duration::from_millis(20));
         }
+        // Each replaces the one before.
+        let tiers = ["kernel", "kernel", "user", "kernel", "user", "user", "kernel"];
+        let name = |number: usize| format!("echo{number}");
+        for (number, tier) in tiers.into_iter().enumerate() {
+            let (name, before) = (name(number), name(number.saturating_sub(1)));
+            let replace = if number > 0 { &["--replace", &before][..] } else { &[] };
+            let arguments = ["install", &image, "--name", &name, "--rule", RULE, "--tier", tier];
+            lab.spind.ctl_ok(&[&arguments[..], replace].concat());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        lab.spind.ctl_ok(&["rm", &name(tiers.len() - 1)]);
         ended.store(true, Relaxed);
         let sent: u32 = sending.join().expect("it sends");
         (sent, answered.join().expect("it counts"), passed.join().expect("it counts"))

@@ -106,7 +106,7 @@ impl WorkerGroup {
 
     /// Carries out changes. The NIC is programmed once for all of them.
     pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
-        let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
+        let replaced: Vec<Option<u32>> = installs.iter().map(Prepared::replaces).collect();
         let hooks: Vec<_> = installs.iter().map(|prepared| (prepared.uid, prepared.program.hook.clone())).collect();
         let installed = self.attach(installs);
         let attached = installed.iter().zip(hooks);
@@ -137,8 +137,10 @@ impl WorkerGroup {
             }
             Ok(()) => self.set_rules(new_rules),
         }
-        let new = result.installed.iter().zip(replacing);
-        let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
+        let new = result.installed.iter().zip(replaced).filter_map(|(id, old)| Some((*id.as_ref().ok()?, old?)));
+        let (new, old): (Vec<u32>, Vec<u32>) = new.unzip();
+        // No packet is in their programs: the NIC was programmed since.
+        self.hooks.retire(&old);
         if !gone.is_empty() || !new.is_empty() {
             self.commit(new, gone);
         }

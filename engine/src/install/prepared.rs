@@ -88,10 +88,10 @@ impl Prepared {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Whether it replaces another context.
+    /// The context that it replaces, if it replaces one.
     #[must_use]
-    pub const fn replaces(&self) -> bool {
-        self.install.replaces.is_some()
+    pub const fn replaces(&self) -> Option<u32> {
+        self.install.replaces
     }
 
     /// The host memory, to hand its descriptor to the application.

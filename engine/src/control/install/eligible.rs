@@ -39,7 +39,6 @@ pub(super) fn check(
         (run.placement != Placement::Any, "its tasks are placed on home clusters (--placement any)"),
         (run.instruction_limit.is_some(), "it has an instruction limit"),
         (install.l1_bytes.is_some(), "only a part of each packet is copied to L1 (leave out --l1-bytes)"),
-        (install.replaces.is_some(), "it replaces another context"),
     ];
     match refused.into_iter().find(|(refused, _)| *refused) {
         Some((_, why)) => Err(Refusal(why.to_owned())),
