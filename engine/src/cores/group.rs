@@ -126,6 +126,9 @@ impl WorkerGroup {
         let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
         let gone: Vec<u32> = gone.collect();
         let mut result = ChangeResult { installed, ruled, removed };
+        if programmed.is_err() {
+            self.hooks.keep_places(result.installed.iter().flatten().chain(&gone).copied());
+        }
         match programmed {
             Err(error) if changed => {
                 self.roll_back(&result.installed, before, &gone);

@@ -54,13 +54,13 @@ impl Hooks {
     /// space.
     pub(super) fn activate(&self, hooks: impl Iterator<Item = (u32, u32, Arc<Hook>)>) {
         for (id, uid, hook) in hooks {
-            if let Err(refusal) = hook.activate() {
-                tracing::warn!("context {id} stays in user space: {refusal}");
-                continue;
-            }
+            let activated = hook.activate();
+            let refused =
+                activated.inspect_err(|refusal| tracing::warn!("context {id} stays in user space: {refusal}"));
+            let left = refused.is_err().then_some("the kernel did not take its program");
             let usage = hook.usage();
             let reported = vec![0; usage.len()];
-            let entry = Entry { hook, uid, left: None, usage, is_held: false, reported };
+            let entry = Entry { hook, uid, left, usage, is_held: false, reported };
             self.programs.borrow_mut().insert(id, entry);
         }
     }
@@ -89,6 +89,12 @@ impl Hooks {
                 self.retired.borrow_mut().add(&counters(&hook));
             }
         }
+    }
+
+    /// Has no other program get the places of these: the kernel's rules may still lead there.
+    pub(super) fn keep_places(&self, of: impl Iterator<Item = u32>) {
+        let programs = self.programs.borrow();
+        of.filter_map(|id| programs.get(&id)).for_each(|entry| entry.hook.keep_place());
     }
 
     /// What the program of a context has counted.

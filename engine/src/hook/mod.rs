@@ -9,6 +9,7 @@ pub mod memory;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hpu_vm::bpf::layout::{ALLOWANCE, Counter, SLOT};
 use hpu_vm::bpf::{Layout, Options, faults};
@@ -105,6 +106,8 @@ pub struct Hook {
     slots: Arc<Region>,
     /// The number that handlers on each processor have as `flow_id`.
     flow_ids: Box<[u32]>,
+    /// Whether rules in the kernel may still lead to its place.
+    keeps_place: AtomicBool,
 }
 
 /// What a program has been charged on a processor, and its faults there.
@@ -133,7 +136,7 @@ impl Hook {
         let index =
             index.ok_or_else(|| Refusal(format!("{MAX_PROGRAMS} handlers run in the hook, the most possible")))?;
         let flow_ids = (0..layout.processors).map(|processor| layout.flow_id(processor)).collect();
-        Ok(Self { programs, index, loaded, slots, flow_ids })
+        Ok(Self { programs, index, loaded, slots, flow_ids, keeps_place: AtomicBool::new(false) })
     }
 
     /// The target of the context's rules.
@@ -155,6 +158,11 @@ impl Hook {
         if let Err(refusal) = self.programs.clear(self.index) {
             tracing::warn!("a handler stays in the hook: {refusal}");
         }
+    }
+
+    /// Never gives its place to another program: rules in the kernel may still lead there.
+    pub fn keep_place(&self) {
+        self.keeps_place.store(true, Relaxed);
     }
 
     /// Bytes of memory that only the program needs.
@@ -212,6 +220,8 @@ impl Drop for Hook {
     fn drop(&mut self) {
         // Nobody else uses the place: the context is gone.
         self.deactivate();
-        self.programs.free_index(self.index);
+        if !*self.keeps_place.get_mut() {
+            self.programs.free_index(self.index);
+        }
     }
 }

@@ -64,7 +64,9 @@ impl fmt::Display for Ineligible {
             Self::Calls { .. } => "calls or jumps that cannot be followed",
             Self::Vectors { .. } => "a vector instruction",
             Self::Counters { .. } => "access to a counter or CSR",
-            Self::Command { .. } => "a command other than a send, or than a write of few bytes to host memory that programs reach",
+            Self::Command { .. } => {
+                "a command other than a send, or than a write of few bytes to host memory that programs reach"
+            }
             Self::Send { .. } => {
                 "a send from other memory than the packet in L2 (spin_parse_udp_l2 and the like find that)"
             }

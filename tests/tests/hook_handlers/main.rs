@@ -39,8 +39,9 @@ enum Expected {
 
 use Expected::{Loads, Refused};
 
-const COMMAND: Expected =
-    Refused("not eligible: a command other than a send, or than a write of few bytes to host memory that programs reach (pc 0x1d");
+const COMMAND: Expected = Refused(
+    "not eligible: a command other than a send, or than a write of few bytes to host memory that programs reach (pc 0x1d",
+);
 
 /// The handlers of the SDK.
 const SHIPPED: [(&str, Expected); 8] = [
