@@ -15,6 +15,9 @@ use spin_bench::peers::measure::Effort;
 use spin_bench::peers::results::Results;
 use spin_bench::peers::table::print;
 
+/// Frames of a measurement of throughput: ten rounds then take less than five minutes.
+const FRAMES: u32 = 1 << 21;
+
 /// Measure handlers in the kernel's XDP hook: throughput and round trips of UDP echo beside a plain XDP_TX program and user space, and
 /// round trips of ICMP echo beside the kernel. It makes and removes two namespaces with a veth. Needs root and two cores.
 #[derive(Parser)]
@@ -27,7 +30,7 @@ struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     time: u64,
     /// Frames of a measurement of throughput
-    #[arg(long, value_name = "N", default_value_t = Effort::default().frames)]
+    #[arg(long, value_name = "N", default_value_t = FRAMES)]
     frames: u32,
     /// Round trips of a measurement; with pauses a twentieth
     #[arg(long, value_name = "N", default_value_t = Effort::default().round_trips)]
