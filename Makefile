@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -114,7 +114,7 @@ bench-compare: deps-build handlers ## compare the engine with that of another co
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/compare.sh "$(BASE)"
 
-bench-all: bench bench-large bench-watchdog bench-installs bench-pspin bench-events ## run all benchmarks but the proofs
+bench-all: bench bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook ## run all benchmarks but the proofs
 
 bench-engine: build handlers ## measure the engine in memory: time per packet and stage, latency, shares of contexts
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
@@ -142,6 +142,9 @@ bench-events: build python-wheel ## measure the latency from a HostDirect comman
 	@mkdir -p target/handlers
 	handlers/sdk/bin/spin-cc handlers/testing/direct_event.c -o target/handlers/direct_event.elf
 	$(BIN)/spin-bench-events --python target/python/$(PROFILE)/venv/bin/python
+
+bench-hook: deps-bench build handlers ## measure handlers in the XDP hook of a veth beside XDP_TX, the kernel's ICMP and user space (needs root)
+	$(BIN)/spin-bench-hook
 
 bench-pspin: build ## measure a simulation of 10,000 packets through libpspin, including loading its image
 	bench/pspin.sh

@@ -10,6 +10,7 @@
 //! * [`capture`]: checking that a capture contains exactly one correct reply to every request.
 //! * [`odd`]: unusual frames: tagged, padded, with options, fragments, truncated.
 //! * [`raw`]: a packet socket to send such frames, and to relay frames.
+//! * [`hook`]: handlers in the kernel's XDP hook beside the kernel and user space.
 //! * [`impair`]: impairments of a wire, and the relay that makes them.
 //! * [`peers`]: spind beside other programs on one wire.
 //! * [`pktgen`]: a generator and sink of test traffic.
@@ -33,6 +34,7 @@ pub mod content;
 pub mod counters;
 pub mod engine;
 pub mod handlers;
+pub mod hook;
 pub mod impair;
 pub mod large;
 pub mod odd;

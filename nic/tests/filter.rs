@@ -313,6 +313,34 @@ fn frames_match_the_keys_of_their_destination() {
     assert!(frames.iter().all(|frame| !takes(&filter, frame)), "the keys are gone");
 }
 
+/// A datagram with each half-word of its headers changed in turn, to values around the right one, and cut at each length.
+#[test]
+fn a_datagram_that_is_not_plain_has_the_key_of_its_layout() {
+    if !root() {
+        return;
+    }
+    let filter = Filter::load().expect("loads");
+    let plain = datagram();
+    let key = ExactKey { address: ExactKey::ANY_ADDRESS, ..oracle::key(&plain).expect("it has a destination") };
+    filter.set_rules(&RuleSet { keys: vec![KeyRule::user_space(key)], ..RuleSet::default() }).expect("rules");
+    let lengths = (-30..=8).chain([0x1000, 0x2000, 0x4000, -0x4000]);
+    let changes = lengths.flat_map(|by| (12..plain.len() - 1).step_by(2).map(move |at| (at, by)));
+    let changed = changes.map(|(at, by): (usize, i16)| {
+        let mut frame = plain.clone();
+        let half = i16::from_be_bytes([frame[at], frame[at + 1]]);
+        frame[at..at + 2].copy_from_slice(&half.wrapping_add(by).to_be_bytes());
+        frame
+    });
+    let cut = (14..plain.len()).map(|len| plain[..len].to_vec());
+    let mut taken = 0;
+    for frame in changed.chain(cut) {
+        let expected = oracle::key(&frame).is_some_and(|found| ExactKey { address: key.address, ..found } == key);
+        assert_eq!(takes(&filter, &frame), expected, "{frame:02x?}");
+        taken += usize::from(expected);
+    }
+    assert!(taken > 50, "{taken}");
+}
+
 #[test]
 fn each_frame_is_decided_by_old_or_new_rules() {
     if !root() {

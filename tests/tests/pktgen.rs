@@ -294,3 +294,25 @@ fn the_benches_on_a_wire() {
         assert!(page.contains(series["program"].as_str().expect("a name")), "{series}");
     }
 }
+
+/// The bench of the hook runs from start to end, and has a figure for every ratio. Its bounds are not checked: few packets say nothing.
+#[test]
+fn the_bench_of_the_hook() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for handler in ["udp_pingpong", "icmp_echo"] {
+        let image = folder.path().join(handler).with_extension("elf");
+        fs::write(image, spin_handlers::image(handler, &[])).expect("a file");
+    }
+    let json = folder.path().join("hook.json");
+    let mut bench = Command::new(binary("spin-bench-hook"));
+    bench.args(["--rounds", "1", "--frames", "20000", "--round-trips", "40", "--images"]).arg(folder.path());
+    let output = bench.arg("--json").arg(&json).output().expect("it starts");
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(output.status.success(), "{said}");
+    let results: Value = serde_json::from_str(&fs::read_to_string(json).expect("results")).expect("JSON");
+    let ratios = results["ratios"].as_array().expect("ratios");
+    assert!(ratios.len() == 14 && ratios.iter().all(|ratio| ratio["median"].is_f64()), "{said}");
+}

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use spin_bench::peers::generator;
 use spin_bench::peers::lab::{Lab, LabError};
-use spin_bench::peers::machine::{Load, Machine};
-use spin_bench::peers::measure::Measure;
+use spin_bench::peers::machine::Load;
+use spin_bench::peers::measure::{Effort, Measure};
 use spin_bench::peers::peer::{ALL, Kind, Peer};
-use spin_bench::peers::results::{Results, Series, median};
+use spin_bench::peers::results::{About, Results};
+use spin_bench::peers::table::print;
 
 /// Measure spind with `udp_pingpong` beside other UDP echoes: throughput and round trips between two namespaces, in interleaved
 /// rounds. Needs root and two cores: the program runs on the first, the load on the second.
@@ -56,12 +57,7 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     if !args.image.exists() {
         return Err(format!("{} is missing: make handlers", args.image.display()).into());
     }
-    let mut results = Results {
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::here(),
-        series: Vec::new(),
-        missing: Vec::new(),
-    };
+    let mut results = Results::here();
     let mut peers = Vec::new();
     for peer in ALL.into_iter().filter(|peer| args.only.iter().any(|text| peer.name().contains(text))) {
         match peer.missing() {
@@ -95,63 +91,11 @@ fn measure(lab: &Lab, peer: Peer, args: &Args, results: &mut Results) -> Result<
     let running = peer.start(lab, folder.path(), &args.image)?;
     for measure in measures(peer) {
         let before = Load::now();
-        let figures = measure.take(lab)?;
+        let figures = measure.take(lab, Effort::default())?;
         let disturbed = Load::now().disturbed_since(before);
-        let (program, name) = (peer.name(), measure.name());
-        let index = results.series.iter().position(|series| series.program == program && series.measure == name);
-        let series = match index {
-            Some(index) => &mut results.series[index],
-            None => {
-                results.series.push(Series {
-                    program,
-                    ours: peer.kind() == Kind::Ours,
-                    measure: name,
-                    unit: measure.unit().to_owned(),
-                    rounds: Vec::new(),
-                    p99: Vec::new(),
-                    p999: Vec::new(),
-                    disturbed: 0,
-                });
-                results.series.last_mut().expect("just added")
-            }
-        };
-        series.rounds.push(figures.main);
-        if let Some([p99, p999]) = figures.tail {
-            series.p99.push(p99);
-            series.p999.push(p999);
-        }
-        series.disturbed += usize::from(disturbed);
+        let (program, ours) = (peer.name(), peer.kind() == Kind::Ours);
+        results.add(About { program, ours, measure: measure.name(), unit: measure.unit() }, figures, disturbed);
     }
     drop(running);
     Ok(())
-}
-
-fn print(results: &Results) {
-    let mut names: Vec<&str> = results.series.iter().map(|series| series.measure.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    for name in names {
-        println!("\n{name}");
-        for series in results.series.iter().filter(|series| series.measure == name) {
-            let [low, high] = series.spread();
-            print!(
-                "  {:28} {:8.3} {}  ({low:.3} to {high:.3} in {} rounds",
-                series.program,
-                series.median(),
-                series.unit,
-                series.rounds.len()
-            );
-            if series.disturbed > 0 {
-                print!(", {} disturbed", series.disturbed);
-            }
-            print!(")");
-            if !series.p99.is_empty() {
-                print!("  p99 {:.1}, p99.9 {:.1}", median(&series.p99), median(&series.p999));
-            }
-            println!();
-        }
-    }
-    for (program, reason) in &results.missing {
-        println!("  {program}: not measured: {reason}");
-    }
 }

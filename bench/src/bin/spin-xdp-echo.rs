@@ -8,15 +8,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use spin_abi::rules::{Base, END_OF_RULE, RuleSet, Test};
-use spin_bench::pktgen::port::udp_rules;
+use spin_abi::rules::RuleSet;
+use spin_bench::pktgen::port::{ICMP_RULE, udp_rules};
 use spin_bench::reflect::reflect;
 use spin_nic::affinity::pin;
 use spin_nic::{AfXdp, AfXdpConfig, Queue, TxQueue};
-
-/// IPv4 packets with ICMP. Those that are no pings are lost.
-const ICMP: Test =
-    Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: u32::MAX, min: 0x0800_0401, max: 0x0800_0401 };
 
 /// Answer pings, and send UDP datagrams back to their senders, with a bare AF_XDP socket: what a program without an engine
 /// costs on the same wire. Stop it with ^C.
@@ -57,7 +53,8 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     }
     args.core.map_or(Ok(()), pin)?;
     let mut nic = AfXdp::open(&AfXdpConfig::new(&args.interface))?;
-    nic.steering().set_rules(&RuleSet::list(&[&udp_rules(args.port)[..], &[ICMP]].concat()))?;
+    // ICMP packets that are no pings are lost.
+    nic.steering().set_rules(&RuleSet::list(&[&udp_rules(args.port)[..], &[ICMP_RULE]].concat()))?;
     eprintln!("echo on {}", nic.describe());
     let (mut received, mut replies) = (Vec::with_capacity(args.batch), Vec::with_capacity(args.batch));
     while !stop.load(Relaxed) {

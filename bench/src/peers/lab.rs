@@ -11,12 +11,15 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use spin_nic::affinity::pin;
 
+use crate::counters;
+use crate::pktgen::port::PortError;
+
 /// Names of the interfaces of the load and the program, on the lab's own veth.
 const LINKS: [&str; 2] = ["client", "server"];
 /// Addresses of the load and the program.
 pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// MAC addresses of the load and the program, on the lab's own veth.
-const MACS: [&str; 2] = ["02:00:00:00:00:01", SERVER_MAC];
+pub const MACS: [&str; 2] = ["02:00:00:00:00:01", SERVER_MAC];
 /// MAC address of the program.
 pub const SERVER_MAC: &str = "02:00:00:00:00:02";
 /// Port of the echo.
@@ -44,6 +47,15 @@ pub enum LabError {
     /// A file or process.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The socket of a measurement.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// Packets did not run where they should have.
+    #[error("{0} of {1} packets ran in the hook")]
+    Elsewhere(u64, u64),
+    /// Counters of spind.
+    #[error(transparent)]
+    Counters(#[from] counters::Error),
     /// A program printed something unexpected.
     #[error("unexpected output: {0}: {1}")]
     Output(serde_json::Error, String),

@@ -15,15 +15,28 @@ pub enum Measure {
     Paused(u16),
 }
 
-/// Frames of a burst of throughput, and of a round: shorter rounds differ more.
+/// Most frames of a burst of throughput.
 const BURST: u32 = 1 << 20;
-const FRAMES: u32 = 4 * BURST;
-/// Round trips of a round.
-const ROUND_TRIPS: u32 = 4000;
-/// Round trips of a round with pauses.
-const PAUSED_ROUND_TRIPS: u32 = 200;
 /// The pause in microseconds.
-const PAUSE: u32 = 2000;
+pub const PAUSE: u32 = 2000;
+
+/// How many packets a round sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Frames of throughput.
+    pub frames: u32,
+    /// Round trips without pauses.
+    pub round_trips: u32,
+    /// Round trips with pauses.
+    pub paused_round_trips: u32,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        // Shorter rounds of throughput differ more.
+        Self { frames: 4 * BURST, round_trips: 4000, paused_round_trips: 200 }
+    }
+}
 
 /// The figures of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,20 +68,22 @@ impl Measure {
     ///
     /// # Errors
     /// The load does not run, or the program does not answer.
-    pub fn take(self, lab: &Lab) -> Result<Figures, LabError> {
+    pub fn take(self, lab: &Lab, effort: Effort) -> Result<Figures, LabError> {
         let pktgen = lab.program("spin-pktgen");
         let client = lab.client_link();
+        let Effort { frames, round_trips, paused_round_trips } = effort;
+        let burst = frames.min(BURST);
         let common =
             format!("--to-mac {SERVER_MAC} --to {} --from {} --port {PORT} --json", ADDRESSES[1], ADDRESSES[0]);
         let command = match self {
             Self::Throughput(len) => format!(
-                "{pktgen} send {client} --backend live --sink {client} --sink-backend count --size {len} --burst {BURST} --count {FRAMES} {common}"
+                "{pktgen} send {client} --backend live --sink {client} --sink-backend count --size {len} --burst {burst} --count {frames} {common}"
             ),
             Self::BackToBack(len) => {
-                format!("{pktgen} ping {client} --backend xdp --size {len} --count {ROUND_TRIPS} {common}")
+                format!("{pktgen} ping {client} --backend xdp --size {len} --count {round_trips} {common}")
             }
             Self::Paused(len) => format!(
-                "{pktgen} ping {client} --backend xdp --size {len} --count {PAUSED_ROUND_TRIPS} --pause {PAUSE} {common}"
+                "{pktgen} ping {client} --backend xdp --size {len} --count {paused_round_trips} --pause {PAUSE} {common}"
             ),
         };
         let text = output(&mut lab.client(&command))?;

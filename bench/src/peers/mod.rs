@@ -6,6 +6,7 @@
 //! * [`measure`]: what is measured.
 //! * [`machine`]: what the figures depend on: processor, kernel, commit; and what else the machine did.
 //! * [`results`]: the figures of all rounds.
+//! * [`table`]: tables of them.
 
 pub mod generator;
 pub mod lab;
@@ -13,3 +14,4 @@ pub mod machine;
 pub mod measure;
 pub mod peer;
 pub mod results;
+pub mod table;

@@ -27,6 +27,8 @@ pub enum Kind {
 pub enum Peer {
     /// spind with `udp_pingpong`, in an idle mode.
     Spind(&'static str),
+    /// spind that may run handlers in the kernel.
+    SpindInHook,
     /// A bare AF_XDP socket that polls.
     AfXdpPolling,
     /// A bare AF_XDP socket that sleeps in the kernel.
@@ -41,7 +43,7 @@ pub enum Peer {
     SocketPolling,
 }
 
-/// All programs, in the order of a round.
+/// All programs but those of the hook, in the order of a round.
 pub const ALL: [Peer; 10] = [
     Peer::Spind("spin"),
     Peer::AfXdpPolling,
@@ -61,6 +63,7 @@ impl Peer {
     pub fn name(self) -> String {
         match self {
             Self::Spind(idle) => format!("spind, idle {idle}"),
+            Self::SpindInHook => "spind, in the hook".to_owned(),
             Self::AfXdpPolling => "bare AF_XDP, polling".to_owned(),
             Self::AfXdpBlocking => "bare AF_XDP, blocking".to_owned(),
             Self::XdpTx => "kernel XDP_TX".to_owned(),
@@ -73,7 +76,7 @@ impl Peer {
     /// Whose it is.
     #[must_use]
     pub fn kind(self) -> Kind {
-        if matches!(self, Self::Spind(_)) { Kind::Ours } else { Kind::Peer }
+        if matches!(self, Self::Spind(_) | Self::SpindInHook) { Kind::Ours } else { Kind::Peer }
     }
 
     /// Whether it sleeps when idle: then only its latency after pauses is of interest.
@@ -116,15 +119,15 @@ impl Peer {
         let log = folder.join("peer.log");
         let socket = folder.join("spind.sock");
         let core = CORES[1];
+        let spind =
+            || format!("{} --iface {server} --socket {} --cores {core}", lab.program("spind"), socket.display());
         let (command, ready) = match self {
-            Self::Spind(idle) => (
-                format!(
-                    "{} --iface {server} --socket {} --cores {core} --idle {idle}",
-                    lab.program("spind"),
-                    socket.display()
-                ),
-                "",
-            ),
+            Self::Spind(idle) => (format!("{} --idle {idle}", spind()), ""),
+            Self::SpindInHook => {
+                let config = folder.join("spind.toml");
+                fs::write(&config, "kernel_tier = true\n")?;
+                (format!("{} --config {}", spind(), config.display()), "")
+            }
             Self::AfXdpPolling => (format!("{} {server} --port {PORT}", lab.program("spin-xdp-echo")), "echo on"),
             Self::AfXdpBlocking => {
                 (format!("{} {server} --port {PORT} --block", lab.program("spin-xdp-echo")), "echo on")
@@ -145,11 +148,11 @@ impl Peer {
         }
         running.spawn(&mut match self {
             // It pins its own thread; its other threads go where there is room.
-            Self::Spind(_) => lab.server_unpinned(&command),
+            Self::Spind(_) | Self::SpindInHook => lab.server_unpinned(&command),
             _ => lab.server(&command),
         })?;
         running.wait(&self.name(), |running| match self {
-            Self::Spind(_) => socket.exists(),
+            Self::Spind(_) | Self::SpindInHook => socket.exists(),
             _ => running.said().contains(ready),
         })
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
+use super::measure::Figures;
 
 /// Figures of one program in one measurement, a number for each round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -72,7 +73,46 @@ impl Series {
     }
 }
 
+/// What a series is about.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The program.
+    pub program: String,
+    /// Whether it is of this project.
+    pub ours: bool,
+    /// The measurement.
+    pub measure: String,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
 impl Results {
+    /// Results of this program and machine, as yet none.
+    #[must_use]
+    pub fn here() -> Self {
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        Self { command, machine: Machine::here(), series: Vec::new(), missing: Vec::new() }
+    }
+
+    /// Adds the figures of a round to the series of a program in a measurement.
+    pub fn add(&mut self, about: About, figures: Figures, disturbed: bool) {
+        let About { program, ours, measure, unit } = about;
+        let same = |series: &Series| series.program == program && series.measure == measure;
+        let index = self.series.iter().position(same).unwrap_or_else(|| {
+            let (rounds, p99, p999) = (Vec::new(), Vec::new(), Vec::new());
+            let unit = unit.to_owned();
+            self.series.push(Series { program, ours, measure, unit, rounds, p99, p999, disturbed: 0 });
+            self.series.len() - 1
+        });
+        let series = &mut self.series[index];
+        series.rounds.push(figures.main);
+        if let Some([p99, p999]) = figures.tail {
+            series.p99.push(p99);
+            series.p999.push(p999);
+        }
+        series.disturbed += usize::from(disturbed);
+    }
+
     /// The series of a program in a measurement.
     #[must_use]
     pub fn find(&self, program: &str, measure: &str) -> Option<&Series> {

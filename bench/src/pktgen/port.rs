@@ -131,8 +131,16 @@ impl XdpPort {
     /// # Errors
     /// See [`AfXdp::open`].
     pub fn open(interface: &str, port: u16) -> Result<Self, PortError> {
+        Self::open_for(interface, &udp_rules(port))
+    }
+
+    /// Opens an interface for the frames that rules match. All other frames go to the kernel.
+    ///
+    /// # Errors
+    /// See [`AfXdp::open`].
+    pub fn open_for(interface: &str, rules: &[Test]) -> Result<Self, PortError> {
         let nic = AfXdp::open(&AfXdpConfig::new(interface))?;
-        nic.steering().set_rules(&RuleSet::list(&udp_rules(port)))?;
+        nic.steering().set_rules(&RuleSet::list(rules))?;
         Ok(Self { nic, batch: Vec::with_capacity(2 * BATCH), received: Vec::with_capacity(BATCH) })
     }
 }
@@ -146,6 +154,10 @@ pub fn udp_rules(port: u16) -> [Test; 4] {
     let port = u32::from(port);
     [udp, ports(0xffff, port), udp, ports(0xffff_0000, port << 16)]
 }
+
+/// The rule for IPv4 packets with ICMP.
+pub const ICMP_RULE: Test =
+    Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: u32::MAX, min: 0x0800_0401, max: 0x0800_0401 };
 
 impl Port for XdpPort {
     fn send(&mut self, count: usize, write: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, PortError> {

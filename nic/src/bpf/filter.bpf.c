@@ -325,12 +325,35 @@ INLINE __u64 found_key(const struct key_rule *rule)
 	return FOUND_KEY | (__u64)rule->tests_before << 32 | rule->target;
 }
 
+INLINE __u32 tests_before_key(__u64 key)
+{
+	return key >> 32 & 0xffff;
+}
+
+// What follows from a key whose address is not set yet. The address is at `address_at`, with 4 bytes or 16.
+INLINE __u64 rule_of(const struct xdp_md *ctx, struct key *key, __u32 address_at, int has_16)
+{
+	const struct key_rule *rule = map_lookup(&keys, key);
+	const __u8 *address;
+	__u64 any = 0; // what follows from the key with any address
+
+	if (rule) {
+		any = found_key(rule);
+		if (!rule->has_narrower)
+			return any;
+	}
+	address = bytes(ctx, address_at, has_16 ? 16 : 4);
+	if (!address)
+		return 0;
+	__builtin_memcpy(key->address, address, has_16 ? 16 : 4);
+	rule = map_lookup(&keys, key);
+	return rule ? found_key(rule) : any;
+}
+
 VERIFIED_ALONE __u64 find_key(struct xdp_md *ctx, struct layout *layout)
 {
 	struct key key = {};
-	const __u8 *ports, *address;
-	const struct key_rule *rule;
-	__u64 any = 0; // what follows from the key with any address
+	const __u8 *ports;
 	__u32 l4, ip;
 
 	if (!layout)
@@ -345,50 +368,53 @@ VERIFIED_ALONE __u64 find_key(struct xdp_md *ctx, struct layout *layout)
 	if (!ports)
 		return 0;
 	__builtin_memcpy(key.port, ports + 2, sizeof(key.port));
-	rule = map_lookup(&keys, &key);
-	if (rule) {
-		any = found_key(rule);
-		if (!rule->has_narrower)
-			return any;
-	}
-	if (key.version == 4) {
-		address = bytes(ctx, ip + 16, 4);
-		if (!address)
-			return 0;
-		__builtin_memcpy(key.address, address, 4);
-	} else {
-		address = bytes(ctx, ip + 24, 16);
-		if (!address)
-			return 0;
-		__builtin_memcpy(key.address, address, 16);
-	}
-	rule = map_lookup(&keys, &key);
-	return rule ? found_key(rule) : any;
+	return key.version == 4 ? rule_of(ctx, &key, ip + 16, 0) : rule_of(ctx, &key, ip + 24, 1);
+}
+
+// The frame is plain: see plain_key.
+#define PLAIN (1ull << 62)
+
+// For a whole IPv4 packet with TCP or UDP, without VLAN tags and options: what find_key returns, with PLAIN set. Otherwise 0. It
+// calls no function but the helper. A return costs 8 ns on AMD processors with the kernel's "Safe RET".
+INLINE __u64 plain_key(const struct xdp_md *ctx)
+{
+	enum { START = 14, L4 = START + 20 };
+	const __u8 *frame = bytes(ctx, 0, L4 + 4);
+	struct key key = { .version = 4 };
+	__u32 total_length;
+
+	if (!frame || *(const __u16 *)(frame + 12) != big16(ETHERTYPE_IPV4) || frame[START] != 0x45)
+		return 0;
+	total_length = big16(*(const __u16 *)(frame + START + 2));
+	// A fragment's ports are not where they seem to be. See parse_ipv4.
+	if (total_length < 24 || total_length > ctx->data_end - ctx->data - START ||
+	    *(const __u16 *)(frame + START + 6) & big16(0x3fff))
+		return 0;
+	key.protocol = frame[START + 9];
+	if (key.protocol != TCP && key.protocol != UDP)
+		return 0;
+	__builtin_memcpy(key.port, frame + L4 + 2, sizeof(key.port));
+	return PLAIN | rule_of(ctx, &key, START + 16, 0);
 }
 
 // Number of tests whose rules go before the key, or all if there is none. A number to the verifier, whether there is a key or not.
 VERIFIED_ALONE __u32 tests_before(__u64 key, __u32 count)
 {
-	return key ? key >> 32 & 0xffff : count;
+	return key ? tests_before_key(key) : count;
 }
 
-// One more than the target of the frame, or 0 when no rule matches it. The table is read before the keys: see
-// RuleMaps::set_rules in afxdp/rule_maps.rs.
-VERIFIED_ALONE __u32 match(struct xdp_md *ctx)
+// One more than the target of the frame, or 0 when no rule matches it. `key` is what plain_key returned.
+VERIFIED_ALONE __u32 match(struct xdp_md *ctx, struct table *table, __u64 key)
 {
 	struct layout layout = {};
-	struct table *table;
-	__u32 zero = 0, holds = 1, end;
-	__u64 key;
-	void *inner = map_lookup(&rules, &zero);
+	__u32 holds = 1, end;
 
-	if (!inner)
-		return 0;
-	table = map_lookup(inner, &zero);
 	if (!table)
 		return 0;
 	parse(ctx, &layout);
-	key = find_key(ctx, &layout);
+	if (!(key & PLAIN))
+		key = find_key(ctx, &layout);
+	key &= ~PLAIN;
 	end = tests_before(key, table->count);
 	for (__u32 i = 0; i < MAX_TESTS; i++) {
 		struct test *test = &table->tests[i];
@@ -415,6 +441,25 @@ VERIFIED_ALONE __u32 match(struct xdp_md *ctx)
 		}
 	}
 	return key ? (__u32)key + 1 : 0;
+}
+
+// As match. The table is read before the keys: see RuleMaps::set_rules in afxdp/rule_maps.rs.
+INLINE __u32 decide(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	void *inner = map_lookup(&rules, &zero);
+	struct table *table;
+	__u64 key;
+
+	if (!inner)
+		return 0;
+	table = map_lookup(inner, &zero);
+	if (!table)
+		return 0;
+	key = plain_key(ctx);
+	if (key & FOUND_KEY ? !tests_before_key(key) : key & PLAIN && !table->count)
+		return key & FOUND_KEY ? (__u32)key + 1 : 0;
+	return match(ctx, table, key);
 }
 
 // The tag in the 8 bytes before the frame, if there is room for one.
@@ -451,7 +496,7 @@ INLINE int filter(struct xdp_md *ctx, int generic)
 	asm volatile("" : "+r"(length));
 	if (!count)
 		return XDP_PASS;
-	found = match(ctx);
+	found = decide(ctx);
 	if (found) {
 		if (generic && returns(ctx))
 			return XDP_PASS;
@@ -499,7 +544,7 @@ SEC("xdp") int spin_pass(struct xdp_md *ctx)
 // Only the decision, for BPF_PROG_TEST_RUN: no socket is bound to the apparent queue of a test frame.
 SEC("xdp") int spin_decide(struct xdp_md *ctx)
 {
-	return match(ctx);
+	return decide(ctx);
 }
 
 char dual_license[] SEC("license") = "Dual MIT/GPL";

@@ -19,6 +19,7 @@ static long (*redirect)(__u32 interface, __u64 flags) = (void *)BPF_FUNC_redirec
 // traffic/pattern.rs
 enum { MAX_FLOWS = 1 << 17, MAX_LENGTHS = 1 << 8, FLOWS_PER_ADDRESS = 1 << 14, FIRST_PORT = 1024 };
 enum { IP = 14, UDP = 34, PAYLOAD = 42, SLMP_LEN = 10, KEY_VALUE_LEN = 12, SIGNATURE_LEN = 18, MAX_FRAME = 3072 };
+enum { CONSTANT_WORDS = 7 };
 enum header { NO_HEADER, SLMP, KEY_VALUE };
 enum { GET = 1, SET = 2, SPREAD = 37 }; // handlers/kvstore; prime to 100
 enum { SLMP_EOM = 0x8000, SLMP_SYN = 0x4000 }; // host/libfpspin/src/slmp/packet.rs
@@ -37,6 +38,7 @@ struct settings {
 	__u32 run; // in all signatures
 	__u32 signature_at;
 	__u32 namespace; // inode of the interface's network namespace
+	__u64 constant[CONSTANT_WORDS]; // start of a frame, with zeros for the varying fields
 };
 
 struct state {
@@ -155,7 +157,8 @@ INLINE __u32 write_request(__u8 *at, const struct state *now, const struct setti
 	return operation + words_of(key) + words_of(value);
 }
 
-// Frames of the page pool come back with the bytes of an earlier packet: all varying bytes are written each time.
+// Frames of the page pool come back with the bytes of an earlier packet, and what a receiver has written in place, such as the
+// addresses of a reply: headers are written each time, and all varying bytes.
 SEC("xdp") int spin_generate(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
@@ -177,8 +180,10 @@ SEC("xdp") int spin_generate(struct xdp_md *ctx)
 	frame = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	at = set->signature_at;
-	if (at > MAX_FRAME || frame + at + SIGNATURE_LEN > end || frame + PAYLOAD + KEY_VALUE_LEN > end)
+	if (at > MAX_FRAME || frame + at + SIGNATURE_LEN > end || frame + sizeof(set->constant) > end)
 		return XDP_ABORTED;
+	for (int i = 0; i < CONSTANT_WORDS; i++)
+		((__u64 *)frame)[i] = set->constant[i];
 
 	address = set->address + *flow / FLOWS_PER_ADDRESS;
 	port = FIRST_PORT + *flow % FLOWS_PER_ADDRESS;

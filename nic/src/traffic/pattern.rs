@@ -18,6 +18,8 @@ pub const MAX_FRAME: usize = 3072;
 /// Bytes of a signature.
 pub const SIGNATURE_LEN: usize = 18;
 
+/// Bytes of a frame that a sender in the kernel writes each time: all headers, in words of 8 bytes.
+const CONSTANT_LEN: usize = 56;
 const FLOWS_PER_ADDRESS: u32 = 1 << 14;
 const FIRST_PORT: u16 = 1024;
 const IP: usize = 14;
@@ -313,7 +315,8 @@ impl Pattern {
             self.signature_at() as u32,
             namespace,
         ];
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+        let constant = &self.template[..CONSTANT_LEN];
+        words.iter().flat_map(|word| word.to_ne_bytes()).chain(constant.iter().copied()).collect()
     }
 }
 
