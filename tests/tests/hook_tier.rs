@@ -182,7 +182,10 @@ fn a_handler_that_cannot_run_in_the_hook_says_why_and_runs_in_user_space() {
         assert!(refused.contains("tier kernel: ") && refused.contains(why), "{handler}: {refused}");
     }
     assert!(lab.spind.ctl_ok(&["list"]).trim().lines().count() <= 1, "nothing is installed");
-    lab.install("udp_pingpong", &["--rule", RULE, "--tier", "auto", "--isolation", "message"]);
+    let image = lab.image("udp_pingpong");
+    let auto = lab.spind.ctl(&["install", &image, "--rule", RULE, "--tier", "auto", "--isolation", "message"]);
+    let told = String::from_utf8_lossy(&auto.stderr).into_owned();
+    assert!(auto.status.success() && told.contains("its handlers run in user space: its messages"), "{told}");
     let listed = lab.spind.ctl_ok(&["list"]);
     assert!(listed.contains("tier: user; its messages are isolated from each other"), "{listed}");
     assert_eq!(lab.exchange(9999, 10, 64), 10);

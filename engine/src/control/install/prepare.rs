@@ -80,7 +80,8 @@ impl Prepared {
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         let charges = charge_all((loader, uid), (&image, file), &memory, translation.as_ref().ok(), charge)?;
         let interpreted = interpreted(&translation, &image.image);
-        let warnings = match_spec.never_holding().chain(narrowed).chain(interpreted).collect();
+        let user_space = tier.as_ref().and_then(tier::note);
+        let warnings = match_spec.never_holding().chain(narrowed).chain(user_space).chain(interpreted).collect();
         let program = Program {
             translation,
             options,

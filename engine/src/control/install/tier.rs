@@ -36,6 +36,11 @@ pub(super) fn settle<T>(
     }
 }
 
+/// What the user should know of a context that runs in user space although the hook was wanted.
+pub(super) fn note(TierInfo { kernel, reason }: &TierInfo) -> Option<String> {
+    (!kernel).then(|| format!("its handlers run in user space: {reason}"))
+}
+
 #[cfg(test)]
 mod tests {
     use spin_abi::control::{Tier, TierInfo};
