@@ -43,8 +43,8 @@ struct KeyChanges {
     new: Vec<KeyRule>,
     /// Present keys whose frames must no longer go where they go, with user space as their target.
     withdrawn: Vec<KeyRule>,
-    /// Keys whose target is not user space in the end.
-    targeted: Vec<KeyRule>,
+    /// Keys to which something else applies in the end than at present, or if they are new, than that their target is user space.
+    changed: Vec<KeyRule>,
     old: Vec<ExactKey>,
 }
 
@@ -123,14 +123,14 @@ impl RuleMaps {
 impl KeyChanges {
     fn new(present: &HashMap<ExactKey, KeyRule>, rules: &[KeyRule]) -> Self {
         let then: HashMap<ExactKey, KeyRule> = rules.iter().map(|rule| (rule.key, *rule)).collect();
-        let is_changed = |rule: &&KeyRule| **rule != KeyRule::user_space(rule.key) && then.get(&rule.key) != Some(rule);
+        let is_withdrawn =
+            |rule: &&KeyRule| **rule != KeyRule::user_space(rule.key) && then.get(&rule.key) != Some(rule);
         let to_user_space = |key: &ExactKey| KeyRule::user_space(*key);
-        let is_targeted =
-            |rule: &&KeyRule| **rule != KeyRule::user_space(rule.key) && present.get(&rule.key) != Some(rule);
+        let at_first = |key: &ExactKey| present.get(key).copied().unwrap_or_else(|| KeyRule::user_space(*key));
         Self {
             new: then.keys().filter(|key| !present.contains_key(key)).map(to_user_space).collect(),
-            withdrawn: present.values().filter(is_changed).map(|rule| to_user_space(&rule.key)).collect(),
-            targeted: then.values().filter(is_targeted).copied().collect(),
+            withdrawn: present.values().filter(is_withdrawn).map(|rule| to_user_space(&rule.key)).collect(),
+            changed: then.values().filter(|rule| **rule != at_first(&rule.key)).copied().collect(),
             old: present.keys().filter(|key| !then.contains_key(key)).copied().collect(),
         }
     }
@@ -141,26 +141,33 @@ impl FlowSteering for RuleMaps {
     /// old key goes, because the change of the table waits for it. Thus each frame is decided by the old or by the new rules. A change
     /// that only adds or only removes keys of user space needs no new table, and does not wait.
     ///
-    /// Frames of a key whose target changes go to user space meanwhile, which knows old and new rules. When this returns, no frame is in
-    /// a program to which the rules no longer lead.
+    /// If the list changes, frames of keys whose target changes go to user space meanwhile, which knows old and new rules: what a key says
+    /// of the list is true of one list only. When this returns, no frame is in a program to which the rules no longer lead.
     fn set_rules(&self, rules: &RuleSet) -> Result<(), NicError> {
         check_rules(rules)?;
         // After a panic, `present` still has the rules of the last step that was done.
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let Present { tests, targets, keys } = &mut *present;
-        let KeyChanges { new, withdrawn, targeted, old } = KeyChanges::new(keys, &rules.keys);
+        let KeyChanges { new, withdrawn, changed, old } = KeyChanges::new(keys, &rules.keys);
+        let wait = || self.replace_table(&rules.tests, &rules.targets);
+        if *tests == rules.tests && *targets == rules.targets {
+            self.insert_all(keys, &new)?;
+            self.put_all(keys, &changed)?;
+            if !new.is_empty() && !old.is_empty() {
+                wait()?;
+            }
+            self.delete_all(keys, &old)?;
+            return if withdrawn.is_empty() { Ok(()) } else { wait() };
+        }
         self.put_all(keys, &withdrawn)?;
         self.insert_all(keys, &new)?;
-        let is_same_list = *tests == rules.tests && *targets == rules.targets;
-        if !is_same_list || !withdrawn.is_empty() || !new.is_empty() && !old.is_empty() {
-            if let Err(error) = self.replace_table(&rules.tests, &rules.targets) {
-                self.delete_new(keys, &new)?;
-                return Err(error);
-            }
-            tests.clone_from(&rules.tests);
-            targets.clone_from(&rules.targets);
+        if let Err(error) = wait() {
+            self.delete_new(keys, &new)?;
+            return Err(error);
         }
-        self.put_all(keys, &targeted)?;
+        tests.clone_from(&rules.tests);
+        targets.clone_from(&rules.targets);
+        self.put_all(keys, &changed)?;
         self.delete_all(keys, &old)
     }
 }
