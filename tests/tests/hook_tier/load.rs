@@ -126,6 +126,7 @@ fn nothing_is_left_when_spind_is_killed_under_load() {
     let loaded = programs(&name);
     assert_eq!(loaded.len(), 1);
     let accepted = under_load(&lab, &mut sender, || {
+        thread::sleep(Duration::from_millis(50));
         lab.spind.signal(Signal::KILL);
         thread::sleep(Duration::from_millis(50));
     });
