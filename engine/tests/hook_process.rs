@@ -86,7 +86,7 @@ impl Memory {
             first_hpu: 0,
             processors: 32,
             ranges: Vec::new(),
-            host: None,
+            host_queue: None,
             own_task: false,
             replies: None,
         };

@@ -50,7 +50,7 @@ impl Lab {
             first_hpu: 0,
             processors: 1,
             ranges: vec![Range { base, len: HANDLER_MEM, writable: true, map: Maps::MEMORY, offset: 0 }],
-            host: None,
+            host_queue: None,
             own_task: false,
             replies: Some(self.source.clone()),
         };

@@ -31,7 +31,7 @@ pub fn layout(
         first_hpu,
         processors: 0,
         ranges: own.chain(parts).collect(),
-        host: None,
+        host_queue: None,
         own_task: false,
         replies: None,
     }

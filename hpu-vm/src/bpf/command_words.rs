@@ -1,9 +1,10 @@
 //! Words of commands that are known: handlers store them just before they issue the command.
 
 use spin_abi::map::DRIVER_BASE;
-use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
+use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_SEND};
 
 use super::layout::Layout;
+use super::queue::{MAX_COPY, is_copy};
 use crate::analysis::cfg::{BlockId, Cfg};
 use crate::analysis::dataflow::{Dataflow, PointsTo, RegState};
 use crate::device::CommandRegisters;
@@ -11,8 +12,6 @@ use crate::inst::{Inst, Op};
 
 /// Maximum number of bytes of a HostDirect command.
 const MAX_IMMEDIATE: u32 = 32;
-/// Maximum number of bytes of a copy. The program has instructions for each word.
-const MAX_COPY: u32 = 128;
 /// Type of a HostDirect command.
 const INFO_HOST_DIRECT: u32 = 2 << 1;
 
@@ -27,8 +26,8 @@ pub(super) const NIC_ADDRESS: usize = 2;
 pub(super) enum Command {
     /// A send, if it proves to be one at run time.
     Send { certain: bool },
-    /// A write of this many bytes of the words to host memory.
-    Immediate { len: u32 },
+    /// A write of some of the words to host memory.
+    Immediate,
     /// A copy of this many bytes to host memory.
     Copy { len: u32 },
     /// One that only user space makes.
@@ -75,15 +74,16 @@ impl Before<'_> {
 
     /// The command that is issued there.
     pub(super) fn command(self, layout: &Layout) -> Command {
-        let len = |word: Option<u32>, most: u32| word.filter(|len| layout.host.is_some() && (1..=most).contains(len));
+        let len =
+            |word: Option<u32>, most: u32| word.filter(|len| layout.host_queue.is_some() && (1..=most).contains(len));
         match self.word(TYPE) {
             None => Command::Send { certain: false },
             Some(INFO_SEND) => Command::Send { certain: true },
             Some(INFO_HOST_DIRECT) => {
                 let size = self.word(2).filter(|size| size & 1 == 1).map(|size| size >> 1);
-                len(size, MAX_IMMEDIATE).map_or(Command::Other, |len| Command::Immediate { len })
+                len(size, MAX_IMMEDIATE).map_or(Command::Other, |_| Command::Immediate)
             }
-            Some(INFO_DMA) if self.word(4).is_some_and(|direction| direction & 1 == 1) => {
+            Some(info) if is_copy(info) && self.word(4).is_some_and(|direction| direction & 1 == 1) => {
                 len(self.word(3), MAX_COPY).map_or(Command::Other, |len| Command::Copy { len })
             }
             Some(_) => Command::Other,

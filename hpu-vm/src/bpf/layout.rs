@@ -289,17 +289,6 @@ pub struct Description {
     pub host: (u64, u32),
 }
 
-/// Host memory that commands access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostRange {
-    /// Host address of the first byte.
-    pub base: u64,
-    /// Number of bytes.
-    pub len: u32,
-    /// The array map with the bytes, from its start on.
-    pub map: MapIndex,
-}
-
 /// The host in whose name handlers answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplySource {
@@ -322,8 +311,8 @@ pub struct Layout {
     pub processors: u32,
     /// Memory that all processors share.
     pub ranges: Vec<Range>,
-    /// Host memory, if the context has some.
-    pub host: Option<HostRange>,
+    /// The map of the [queue](super::queue) for commands, if the context has host memory.
+    pub host_queue: Option<MapIndex>,
     /// Whether handlers may write to their task registers and arguments. If not, [`Layout::slots`] has their content, and
     /// the program writes only the packet's size.
     pub own_task: bool,

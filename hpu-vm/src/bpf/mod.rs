@@ -9,6 +9,7 @@
 //! * [`flow`]: facts about the order of blocks and accesses.
 //! * [`command_words`]: words of commands that are known.
 //! * [`eligible`]: handlers that cannot run in the hook.
+//! * [`queue`]: commands for host memory, on their way to user space.
 //! * `emit`: emission.
 //! * [`program`]: the translation of a handler.
 
@@ -23,6 +24,7 @@ pub mod layout;
 pub mod machine;
 mod options;
 mod program;
+pub mod queue;
 
 pub use assembler::Insns;
 pub use eligible::Ineligible;

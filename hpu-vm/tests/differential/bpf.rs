@@ -168,7 +168,7 @@ fn layout(program: &Program, processors: u32) -> Layout {
         first_hpu: 0,
         processors,
         ranges: ranges.collect(),
-        host: None,
+        host_queue: None,
         own_task: true,
         replies: None,
     }

@@ -73,7 +73,7 @@ impl Handler {
             first_hpu: 0,
             processors: processor + 1,
             ranges: ranges.collect(),
-            host: None,
+            host_queue: None,
             own_task: false,
             replies: None,
         };

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_layout_that_fits_its_maps_to_the_byte_is_accepted() {
         assert_eq!(checked(&layout()), Ok(()));
-        assert_eq!(check(&Layout { host: None, ..layout() }, Options::default(), &MAPS[..3]), Ok(()));
+        assert_eq!(check(&Layout { host_queue: None, ..layout() }, Options::default(), &MAPS[..3]), Ok(()));
         assert_eq!(with_range(Range { base: u32::MAX - 15, len: 16, offset: 4080, ..RANGE }), Ok(()));
         assert_eq!(with_range(Range { len: 0, offset: 4096, ..RANGE }), Ok(()));
         assert_eq!(with_host(HostRange { base: u64::MAX - 8192, ..HOST }), Ok(()));

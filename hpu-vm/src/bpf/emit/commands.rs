@@ -7,11 +7,12 @@ use spin_abi::regs::{self, INFO_SEND};
 use super::access::reach_bytes;
 use super::atomics::restore_end;
 use super::emitter::{END, Emitter, Input, R0, R1, STACK};
-use super::frame::{COMMANDS, LENGTH, PC, SCRATCH, SENT, WORDS};
+use super::frame::{COMMANDS, LENGTH, PC, PROCESSOR, SENT, WORDS};
 use super::stub::Stub;
 use crate::bpf::command_words::{Before, Command, TYPE, index};
-use crate::bpf::insn::{Alu, Condition, Insn, Label, Size};
-use crate::bpf::layout::{HostRange, Reason};
+use crate::bpf::insn::{Alu, Condition, Insn, Label, MapIndex, Size};
+use crate::bpf::layout::Reason;
+use crate::bpf::queue;
 use crate::inst::{Inst, Op};
 
 /// A load from a device's register.
@@ -85,7 +86,7 @@ fn issue(emitter: &mut Emitter<'_>, inst: &Inst) {
             }
             send(emitter, left);
         }
-        Command::Immediate { len } => write_immediate(emitter, len, left),
+        Command::Immediate => write_immediate(emitter, left),
         Command::Copy { len } => copy_to_host(emitter, len, left),
         Command::Other => return emitter.asm.jump(left),
     }
@@ -129,49 +130,69 @@ fn send(emitter: &mut Emitter<'_>, left: Label) {
     emitter.asm.store(Size::Double, STACK, SENT, R0);
 }
 
-/// Notes the offset in host memory of `len` bytes at the command's host address.
-fn find_host(emitter: &mut Emitter<'_>, host: HostRange, len: u32, left: Label) {
-    let Some(most) = host.len.checked_sub(len) else { return emitter.asm.jump(left) };
-    emitter.asm.load(Size::Double, R0, STACK, word(0));
-    emitter.asm.push(Insn::Constant { to: R1, value: host.base });
-    emitter.asm.alu64(Alu::Sub, R0, R1);
-    emitter.asm.push(Insn::Constant { to: R1, value: most.into() });
-    emitter.asm.branch64(Condition::Above, R0, R1, left);
-    emitter.asm.store(Size::Double, STACK, SCRATCH, R0);
-}
-
-/// Makes the register of the frame's end the address of the bytes that [`find_host`] has found, until it is
-/// [restored](restore_end).
-fn host_address(emitter: &mut Emitter<'_>, host: HostRange) {
-    emitter.asm.push(Insn::MapValue { to: END, map: host.map, offset: 0 });
-    emitter.asm.load(Size::Double, R0, STACK, SCRATCH);
+/// Makes the register of the frame's end the address of the processor's part of the queue, until it is [restored](restore_end). R0 is
+/// overwritten.
+fn queue_part(emitter: &mut Emitter<'_>, queue: MapIndex) {
+    emitter.asm.push(Insn::MapValue { to: END, map: queue, offset: 0 });
+    emitter.asm.load(Size::Double, R0, STACK, PROCESSOR);
+    emitter.asm.alu64(Alu::Mul, R0, queue::PART);
     emitter.asm.alu64(Alu::Add, END, R0);
 }
 
-/// Writes `len` bytes of the command's words to host memory (HostDirect).
-fn write_immediate(emitter: &mut Emitter<'_>, len: u32, left: Label) {
-    let Some(host) = emitter.input.layout.host else { return emitter.asm.jump(left) };
-    find_host(emitter, host, len, left);
-    host_address(emitter, host);
-    for (at, size) in pieces(len, Size::Word) {
-        emitter.asm.load(size, R0, STACK, word(3) + at);
-        emitter.asm.store(size, END, at, R0);
+/// Goes to `left` if no entry of the queue is free.
+fn require_room(emitter: &mut Emitter<'_>, queue: MapIndex, left: Label) {
+    queue_part(emitter, queue);
+    emitter.asm.load(Size::Double, R0, END, in_part(queue::WRITTEN));
+    emitter.asm.load(Size::Double, R1, END, in_part(queue::READ));
+    emitter.asm.alu64(Alu::Sub, R0, R1);
+    restore_end(emitter);
+    emitter.asm.branch64(Condition::AboveOrEqual, R0, queue::ENTRIES, left);
+}
+
+/// Writes the words to the next entry, and has `data` write the rest to [`END`] with an offset. R1 is left to that.
+fn write_entry(emitter: &mut Emitter<'_>, queue: MapIndex, data: &mut dyn FnMut(&mut Emitter<'_>, i16)) {
+    queue_part(emitter, queue);
+    emitter.asm.load(Size::Double, R0, END, in_part(queue::WRITTEN));
+    emitter.asm.alu64(Alu::And, R0, queue::ENTRIES - 1);
+    emitter.asm.alu64(Alu::Mul, R0, queue::ENTRY);
+    emitter.asm.alu64(Alu::Add, END, R0);
+    let first = in_part(queue::FIRST);
+    for at in (0..in_part(queue::DATA)).step_by(8) {
+        emitter.asm.load(Size::Double, R0, STACK, WORDS + at);
+        emitter.asm.store(Size::Double, END, first + at, R0);
     }
+    data(emitter, first + in_part(queue::DATA));
+    queue_part(emitter, queue);
+    // User space reads the entry once it sees the number. x86 keeps the order of stores.
+    emitter.asm.load(Size::Double, R0, END, in_part(queue::WRITTEN));
+    emitter.asm.alu64(Alu::Add, R0, 1);
+    emitter.asm.store(Size::Double, END, in_part(queue::WRITTEN), R0);
     restore_end(emitter);
 }
 
-/// Copies `len` bytes of the handler's memory to host memory, without an event.
+fn in_part(offset: u32) -> i16 {
+    i16::try_from(offset).unwrap_or_else(|_| unreachable!("an entry has few bytes"))
+}
+
+/// Queues a write of the command's words to host memory (HostDirect).
+fn write_immediate(emitter: &mut Emitter<'_>, left: Label) {
+    let Some(queue) = emitter.input.layout.host_queue else { return emitter.asm.jump(left) };
+    require_room(emitter, queue, left);
+    write_entry(emitter, queue, &mut |_, _| {});
+}
+
+/// Queues a copy of `len` bytes of the handler's memory to host memory.
 fn copy_to_host(emitter: &mut Emitter<'_>, len: u32, left: Label) {
-    let Some(host) = emitter.input.layout.host else { return emitter.asm.jump(left) };
-    find_host(emitter, host, len, left);
+    let Some(queue) = emitter.input.layout.host_queue else { return emitter.asm.jump(left) };
+    require_room(emitter, queue, left);
     emitter.asm.load(Size::Word, R0, STACK, word(2));
     reach_bytes(emitter, len, left, &mut |emitter, offset| {
-        host_address(emitter, host);
-        for (at, size) in pieces(len, Size::Double) {
-            emitter.asm.load(size, R0, R1, offset + at);
-            emitter.asm.store(size, END, at, R0);
-        }
-        restore_end(emitter);
+        write_entry(emitter, queue, &mut |emitter, to| {
+            for (at, size) in pieces(len, Size::Double) {
+                emitter.asm.load(size, R0, R1, offset + at);
+                emitter.asm.store(size, END, to + at, R0);
+            }
+        });
     });
 }
 

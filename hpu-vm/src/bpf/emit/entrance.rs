@@ -52,6 +52,9 @@ fn find_slot(emitter: &mut Emitter<'_>) {
     let asm = &mut emitter.asm;
     asm.push(Insn::Call { helper: Helper::Processor });
     asm.branch64(Condition::AboveOrEqual, R0, most, emitter.exits.no_slot);
+    if layout.host_queue.is_some() {
+        asm.store(Size::Double, STACK, frame::PROCESSOR, R0);
+    }
     asm.alu64(Alu::Mul, R0, SLOT);
     asm.push(Insn::MapValue { to: R1, map: Maps::SLOTS, offset: 0 });
     asm.alu64(Alu::Add, R1, R0);

@@ -37,8 +37,10 @@ pub(super) const WORDS: i16 = -144;
 pub(super) const WORD_COUNT: i16 = 12;
 /// The budget at the start.
 pub(super) const GRANTED: i16 = -152;
+/// Number of the processor, if there is a queue for commands.
+pub(super) const PROCESSOR: i16 = -160;
 /// The guest's registers end here.
-const GUEST: i16 = GRANTED;
+const GUEST: i16 = PROCESSOR;
 
 const _: () = assert!(WORDS + 4 * WORD_COUNT == COMMANDS);
 const _: () = assert!(GUEST - 8 * 32 >= -512);

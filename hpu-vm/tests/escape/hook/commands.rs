@@ -1,10 +1,11 @@
 //! Commands with hostile addresses and lengths: each one is made as it is described, or left to user space.
 
 use hpu_vm::bpf::layout::{Outcome, Reason, Record};
+use hpu_vm::bpf::queue;
 use hpu_vm::{Checks, Op, Reg};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, PAGE};
-use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA, INFO_SEND, TASK_FIRST};
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS, INFO_DMA, INFO_SEND, TASK_FIRST};
 
 use super::check::{miscounted, record, trespass_but};
 use super::memory::{HOST_BASE, HOST_LEN, Memory};
@@ -20,6 +21,9 @@ const INFO_DMA_EVENT: u32 = INFO_DMA | 1;
 const TO_HOST: u32 = 1;
 const FROM_HOST: u32 = 0;
 
+/// Words of a command, and its type.
+const WORDS: usize = COMMAND_WORD_COUNT + 1;
+
 /// What becomes of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -27,8 +31,8 @@ pub enum Made {
     Sent(u32),
     /// The frame is sent with this length, although the handler ends with a fault.
     SentThenFault(u32, Cause),
-    /// These bytes are written at this offset of host memory.
-    Host(u32, Vec<u8>),
+    /// These words and these bytes of a copy are in the queue.
+    Queued([u32; WORDS], Vec<u8>),
     /// User space begins again with the packet.
     Left,
     /// An earlier command was made already, so that the packet is discarded.
@@ -47,6 +51,17 @@ pub struct Commands {
 struct Words<'w> {
     words: &'w [(u32, u32)],
     info: u32,
+}
+
+impl Words<'_> {
+    /// All words, and the type.
+    fn all(&self) -> [u32; WORDS] {
+        let mut all = [0; WORDS];
+        for &(word, value) in self.words.iter().chain([&(COMMAND_WORD_COUNT as u32, self.info)]) {
+            all[word as usize] = value;
+        }
+        all
+    }
 }
 
 /// Words that the translator cannot know, but for lengths of copies and types.
@@ -114,8 +129,8 @@ fn sends(known: Known, all: &mut Vec<Commands>) {
     }
 }
 
-/// Host addresses at the edges for `len` bytes, with the offset in host memory of those that lie there.
-fn hosts(len: u32) -> Vec<(u64, Option<u32>)> {
+/// Host addresses at the edges for `len` bytes. User space looks where they lie.
+fn hosts(len: u32) -> Vec<u64> {
     let last = HOST_LEN - len;
     let outside = [
         HOST_BASE - 1,
@@ -129,8 +144,8 @@ fn hosts(len: u32) -> Vec<(u64, Option<u32>)> {
         u64::MAX,
         0_u64.wrapping_sub(len.into()),
     ];
-    let inside = [0, 1, last].map(|offset| (HOST_BASE + u64::from(offset), Some(offset)));
-    inside.into_iter().chain(outside.map(|address| (address, None))).collect()
+    let inside = [0, 1, last].map(|offset| HOST_BASE + u64::from(offset));
+    inside.into_iter().chain(outside).collect()
 }
 
 fn halves(address: u64) -> [u32; 2] {
@@ -139,45 +154,55 @@ fn halves(address: u64) -> [u32; 2] {
 
 /// Writes of the words to host memory.
 fn immediates(known: Known, all: &mut Vec<Commands>) {
-    let mut add = |address: u64, size: u32, made: Made| {
+    let mut add = |address: u64, size: u32, is_made: bool| {
         let [low, high] = halves(address);
         let data = (0..8).map(|word| (3 + word, 0x0102_0304 * (word + 1)));
         let words: Vec<(u32, u32)> = [(0, low), (1, high), (2, size)].into_iter().chain(data).collect();
         let command = Words { words: &words, info: INFO_HOST_DIRECT };
+        let made = if is_made { Made::Queued(command.all(), Vec::new()) } else { Made::NotEligible };
         let name = format!("immediate {known:?} of {size:#x} to {address:#x}");
         push(all, name, issue(driver(), &command, known), made);
     };
-    let data: Vec<u8> = (1..9).flat_map(|word: u32| (0x0102_0304 * word).to_le_bytes()).collect();
     for len in [1, 2, 7, 31, 32] {
-        for (address, offset) in hosts(len) {
-            let written = |offset| Made::Host(offset, data[..len as usize].to_vec());
-            add(address, len << 1 | TO_HOST, offset.map_or(Made::Left, written));
-        }
+        hosts(len).into_iter().for_each(|address| add(address, len << 1 | TO_HOST, true));
     }
     for size in [TO_HOST, 33 << 1 | TO_HOST, 0x7fff_ffff << 1 | TO_HOST, 8 << 1 | FROM_HOST] {
-        add(HOST_BASE, size, Made::NotEligible);
+        add(HOST_BASE, size, false);
     }
+}
+
+/// What becomes of a copy.
+enum Copied {
+    Queued,
+    Left,
+    NotEligible,
 }
 
 /// Copies to host memory.
 fn copies(known: Known, all: &mut Vec<Commands>) {
-    let mut add = |source: u32, address: u64, len: u32, (direction, info): (u32, u32), made: Made| {
+    let mut add = |source: u32, address: u64, len: u32, (direction, info): (u32, u32), made: Copied| {
         let [low, high] = halves(address);
         let words = [(0, low), (1, high), (2, source), (3, len), (4, direction)];
+        let made = match made {
+            Copied::Queued => Made::Queued(Words { words: &words, info }.all(), vec![FILL; len as usize]),
+            Copied::Left => Made::Left,
+            Copied::NotEligible => Made::NotEligible,
+        };
         let name = format!("copy {known:?} of {len:#x} from {source:#x} to {address:#x}, {direction}, {info}");
         push(all, name, issue(driver(), &Words { words: &words, info }, known), made);
     };
     let plain = (TO_HOST, INFO_DMA);
-    let filled = |len: u32| vec![FILL; len as usize];
     for len in [1, 3, 64, 128] {
-        for (address, offset) in hosts(len) {
-            add(OWN.data, address, len, plain, offset.map_or(Made::Left, |offset| Made::Host(offset, filled(len))));
+        for address in hosts(len) {
+            for info in [INFO_DMA, INFO_DMA_EVENT] {
+                add(OWN.data, address, len, (TO_HOST, info), Copied::Queued);
+            }
         }
         let windows = [OWN.data + DATA_LEN, OWN.l2_packet() + PACKET];
         for end in windows {
-            add(end - len, HOST_BASE, len, plain, Made::Host(0, filled(len)));
-            add(end - len + 1, HOST_BASE, len, plain, Made::Left);
-            add(end, HOST_BASE, len, plain, Made::Left);
+            add(end - len, HOST_BASE, len, plain, Copied::Queued);
+            add(end - len + 1, HOST_BASE, len, plain, Copied::Left);
+            add(end, HOST_BASE, len, plain, Copied::Left);
         }
         let outside = [
             FOREIGN.data,
@@ -196,16 +221,15 @@ fn copies(known: Known, all: &mut Vec<Commands>) {
             0_u32.wrapping_sub(len),
         ];
         for source in outside {
-            add(source, HOST_BASE, len, plain, Made::Left);
+            add(source, HOST_BASE, len, plain, Copied::Left);
         }
     }
     for len in [0, 129, PAGE, 1 << 31, u32::MAX] {
-        add(OWN.data, HOST_BASE, len, plain, Made::NotEligible);
+        add(OWN.data, HOST_BASE, len, plain, Copied::NotEligible);
     }
-    add(OWN.data, HOST_BASE, 64, (FROM_HOST, INFO_DMA), Made::NotEligible);
-    // User space tells the application, and refuses what is no command.
-    add(OWN.data, HOST_BASE, 64, (TO_HOST, INFO_DMA_EVENT), Made::NotEligible);
-    add(OWN.data, HOST_BASE, 64, (TO_HOST, 6), Made::NotEligible);
+    add(OWN.data, HOST_BASE, 64, (FROM_HOST, INFO_DMA), Copied::NotEligible);
+    // User space refuses what is no command.
+    add(OWN.data, HOST_BASE, 64, (TO_HOST, 6), Copied::NotEligible);
 }
 
 /// Several commands, and commands before a fault.
@@ -264,12 +288,12 @@ pub fn attempt(runner: &mut impl Runner, commands: &Commands, form: Form) -> Row
     let (outcome, actual) = result(&record);
     let is_expected = match made {
         // Which bytes they are is looked at below.
-        Made::Host(..) => actual.is_none() && record.outcome == Outcome::Returned,
+        Made::Queued(..) => actual.is_none() && record.outcome == Outcome::Returned,
         made => actual.as_ref() == Some(made),
     };
     let complaint = other(&outcome).filter(|_| !is_expected);
-    let complaint =
-        complaint.or_else(|| effects(&run, made)).or_else(|| trespass_but(&run, processor, &allowed(&run, made)));
+    let complaint = complaint.or_else(|| effects(&run, processor, made));
+    let complaint = complaint.or_else(|| trespass_but(&run, processor, &allowed(&run, processor, made)));
     row(outcome, complaint.or_else(|| miscounted(&run, processor, &record)))
 }
 
@@ -289,19 +313,27 @@ fn result(record: &Record) -> (String, Option<Made>) {
 }
 
 /// The memory before, with what the command may change.
-fn allowed(run: &Run<'_>, made: &Made) -> Memory {
+fn allowed(run: &Run<'_>, processor: u32, made: &Made) -> Memory {
     let mut memory = run.before.clone();
     match made {
         Made::Sent(len) | Made::SentThenFault(len, _) => memory.frame.truncate(*len as usize),
-        Made::Host(offset, bytes) => memory.host[*offset as usize..][..bytes.len()].copy_from_slice(bytes),
+        Made::Queued(words, bytes) => {
+            let part = &mut memory.queue[(processor * queue::PART) as usize..];
+            part[queue::WRITTEN as usize] = 1;
+            let entry = &mut part[queue::FIRST as usize..];
+            for (at, word) in entry.chunks_exact_mut(4).zip(words) {
+                at.copy_from_slice(&word.to_ne_bytes());
+            }
+            entry[queue::DATA as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
         _ => {}
     }
     memory
 }
 
 /// Effects that are missing, or that should not be.
-fn effects(run: &Run<'_>, made: &Made) -> Option<String> {
-    let expected = allowed(run, made);
+fn effects(run: &Run<'_>, processor: u32, made: &Made) -> Option<String> {
+    let expected = allowed(run, processor, made);
     let same = run.after.frame == expected.frame && run.after.maps().eq(expected.maps());
     (!same).then(|| "frame or maps are not as the command says".to_owned())
 }

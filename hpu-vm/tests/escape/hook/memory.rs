@@ -1,7 +1,8 @@
 //! Memory of an attacker in the hook: the frame and the maps, with canaries around everything that is the attacker's.
 
 use hpu_vm::bpf::Layout;
-use hpu_vm::bpf::layout::{self, Description, HostRange, Maps, Range};
+use hpu_vm::bpf::layout::{self, Description, Maps, Range};
+use hpu_vm::bpf::queue;
 use hpu_vm::{Checks, RegionKind};
 use spin_abi::map::{PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
@@ -64,8 +65,8 @@ pub struct Memory {
     pub configuration: Vec<u8>,
     pub slots: Vec<u8>,
     pub shared: Vec<Shared>,
-    /// Host memory, then canaries.
-    pub host: Vec<u8>,
+    /// The queue for commands, then canaries.
+    pub queue: Vec<u8>,
 }
 
 impl Memory {
@@ -80,10 +81,10 @@ impl Memory {
             Shared::new(OWN.handler_mem, &content(HANDLER_MEM_LEN), true, checks),
             Shared::new(CODE, code, false, checks),
         ];
-        let mut host = vec![FILL; HOST_LEN as usize];
-        host.resize((HOST_LEN + MARGIN) as usize, CANARY);
+        let mut queue = vec![0; (processors * queue::PART) as usize];
+        queue.resize(queue.len() + MARGIN as usize, CANARY);
         let frame = content(PACKET);
-        let mut memory = Self { frame, configuration, slots: Vec::new(), shared, host };
+        let mut memory = Self { frame, configuration, slots: Vec::new(), shared, queue };
         memory.slots = memory.layout(processors).slots(&DESCRIPTION);
         memory.slots.chunks_exact_mut(layout::SLOT as usize).for_each(fill_slot);
         memory
@@ -95,28 +96,28 @@ impl Memory {
         let ranges =
             ranges.map(|(&Shared { base, len, writable, .. }, map)| Range { base, len, writable, map, offset: MARGIN });
         let ranges: Vec<Range> = ranges.collect();
-        let host = Maps::MEMORY + u32::try_from(ranges.len()).expect("few");
+        let queue = Maps::MEMORY + u32::try_from(ranges.len()).expect("few");
         Layout {
             machine: MACHINE,
             hpu: (OWN.cluster, OWN.hpu),
             first_hpu: 0,
             processors,
             ranges,
-            host: Some(HostRange { base: HOST_BASE, len: HOST_LEN, map: host }),
+            host_queue: Some(queue),
             own_task: false,
             replies: None,
         }
     }
 
-    /// Bytes of the shared memories and of host memory, in the order of their maps.
+    /// Bytes of the shared memories and of the queue, in the order of their maps.
     pub fn maps(&self) -> impl Iterator<Item = &[u8]> {
-        self.shared.iter().map(|shared| shared.bytes.as_slice()).chain([self.host.as_slice()])
+        self.shared.iter().map(|shared| shared.bytes.as_slice()).chain([self.queue.as_slice()])
     }
 
     /// As [`Memory::maps`].
     #[allow(dead_code, reason = "the kernel's test replaces them")]
     pub fn maps_mut(&mut self) -> impl Iterator<Item = &mut Vec<u8>> {
-        self.shared.iter_mut().map(|shared| &mut shared.bytes).chain([&mut self.host])
+        self.shared.iter_mut().map(|shared| &mut shared.bytes).chain([&mut self.queue])
     }
 
     /// The slot of a processor.

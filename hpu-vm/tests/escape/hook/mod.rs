@@ -47,10 +47,10 @@ impl Runner for InMachine {
     }
 
     fn run(&mut self, program: &Program, memory: &mut Memory) -> Result<u32, String> {
-        let Memory { frame, configuration, slots, shared, host } = memory;
+        let Memory { frame, configuration, slots, shared, queue } = memory;
         let mut maps = vec![MapMemory::Constants(configuration), MapMemory::Value(slots)];
         maps.extend(shared.iter_mut().map(|shared| MapMemory::Value(&mut shared.bytes)));
-        maps.push(MapMemory::Value(host));
+        maps.push(MapMemory::Value(queue));
         let mut machine = Machine::new(frame, maps);
         // The slots of others are on both sides.
         machine.processor = 1;
