@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hpu_vm::bpf::layout::{Description, HostRange, Maps, Outcome, Range, Record, SLOT};
+use hpu_vm::bpf::layout::{Description, Maps, Outcome, Range, Record, SLOT};
 use hpu_vm::bpf::{Layout, Options};
 use hpu_vm::memory::Region;
 use hpu_vm::{Image, RegionKind};
@@ -290,8 +290,7 @@ fn a_layout_that_does_not_fit_the_maps_is_refused() {
     assert!(with(&|layout| layout.ranges[0].map = Maps::SLOTS).contains("map 1 has another kind or use"));
     assert!(with(&|layout| layout.processors += 1).contains("33 processors"));
     assert!(with(&|layout| layout.machine.clusters = 0).contains("the machine is impossible"));
-    let host = HostRange { base: 0, len: 8, map: 99 };
-    assert!(with(&|layout| layout.host = Some(host)).contains("map 99 is not in the list"));
+    assert!(with(&|layout| layout.host_queue = Some(99)).contains("map 99 is not in the list"));
     // Maps that are too small, do not exist, or have two uses.
     let (small, _) = process.make_map("spin_small", SLOT).expect("a map");
     let replaced = |index: usize, token| {

@@ -22,6 +22,7 @@ use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::settings::Limits;
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
+use crate::worker::hook_reports::make_hook_commands;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
@@ -142,12 +143,26 @@ impl WorkerGroup {
         }
         let new = result.installed.iter().zip(replaced).filter_map(|(id, old)| Some((*id.as_ref().ok()?, old?)));
         let (new, old): (Vec<u32>, Vec<u32>) = new.unzip();
-        // No packet is in their programs: the NIC was programmed since.
-        self.hooks.retire(&old);
         if !gone.is_empty() || !new.is_empty() {
+            // No packet is in the programs of these contexts: the NIC was programmed since.
+            self.make_hook_commands();
+            self.hooks.retire(&old);
             self.commit(new, gone);
         }
         result
+    }
+
+    /// Has the first thread make commands of programs in the hook that wait. It has each context.
+    pub(super) fn make_hook_commands(&self) {
+        for (context, commands) in self.hooks.take_commands() {
+            let made = self.first(move |engine| {
+                make_hook_commands(engine, context, &commands);
+                Ok(())
+            });
+            if made.is_err() {
+                return;
+            }
+        }
     }
 
     /// Adds rules to a context on every thread. The old rules stay valid, since the NIC applies them until it is programmed.

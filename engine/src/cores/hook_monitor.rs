@@ -11,6 +11,8 @@ use crate::worker::hook_reports::{UserActivity, record_hook_faults, user_activit
 
 /// Time between two divisions while programs run.
 const PERIOD: Duration = Duration::from_millis(10);
+/// Time between two looks for commands. Handlers without host memory have none.
+const COMMAND_PERIOD: Duration = Duration::from_millis(1);
 /// Time between two divisions while none runs.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
@@ -19,13 +21,16 @@ const IDLE_PERIOD: Duration = Duration::from_millis(100);
 pub struct HookMonitor {
     last: Instant,
     period: Duration,
+    /// When it last looked for commands.
+    last_commands: Instant,
     /// Packets of users in user space.
     users: BTreeMap<u32, UserActivity>,
 }
 
 impl Default for HookMonitor {
     fn default() -> Self {
-        Self { last: Instant::now(), period: PERIOD, users: BTreeMap::new() }
+        let now = Instant::now();
+        Self { last: now, period: PERIOD, last_commands: now, users: BTreeMap::new() }
     }
 }
 
@@ -33,12 +38,22 @@ impl HookMonitor {
     /// Time until it has to look again. `None` without programs.
     #[must_use]
     pub fn wait(&self, hooks: &Hooks) -> Option<Duration> {
+        let commands = hooks.have_queues().then(|| COMMAND_PERIOD.saturating_sub(self.last_commands.elapsed()));
+        let division = self.until_division(hooks)?;
+        Some(commands.map_or(division, |commands| commands.min(division)))
+    }
+
+    fn until_division(&self, hooks: &Hooks) -> Option<Duration> {
         (!hooks.is_empty()).then(|| self.period.saturating_sub(self.last.elapsed()))
     }
 
     /// Looks, if the time has come.
     pub fn tend(&mut self, group: &WorkerGroup) {
-        if self.wait(&group.hooks) != Some(Duration::ZERO) {
+        if self.last_commands.elapsed() >= COMMAND_PERIOD {
+            self.last_commands = Instant::now();
+            group.make_hook_commands();
+        }
+        if self.until_division(&group.hooks) != Some(Duration::ZERO) {
             return;
         }
         let elapsed = self.last.elapsed().min(IDLE_PERIOD);

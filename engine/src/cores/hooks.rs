@@ -7,7 +7,7 @@ use std::sync::Arc;
 use spin_abi::counter_values::Counters;
 
 use super::hook_shares::Charge;
-use crate::hook::{Hook, HookFault, Usage};
+use crate::hook::{Hook, HookCommand, HookFault, Usage};
 
 /// The programs by context id, and what those of removed contexts have counted.
 #[derive(Debug, Default)]
@@ -133,6 +133,26 @@ impl Hooks {
                 let amount = amounts.get(index).copied().flatten();
                 entry.hook.allow(processor, amount.map_or(u64::MAX, |amount| usage.charged.saturating_add(amount)));
             }
+        }
+    }
+
+    /// Whether some handlers may issue commands for host memory.
+    #[must_use]
+    pub fn have_queues(&self) -> bool {
+        self.programs.borrow().values().any(|entry| entry.hook.has_queue())
+    }
+
+    /// The commands for host memory that wait, by context.
+    pub(super) fn take_commands(&self) -> Vec<(u32, Vec<HookCommand>)> {
+        let programs = self.programs.borrow();
+        let taken = programs.iter().map(|(id, entry)| (*id, entry.hook.take_commands()));
+        taken.filter(|(_, commands)| !commands.is_empty()).collect()
+    }
+
+    /// Tells the handlers of a context the host address of its host memory.
+    pub fn set_host(&self, id: u32, address: u64) {
+        if let Some(entry) = self.programs.borrow().get(&id) {
+            entry.hook.set_host(address);
         }
     }
 

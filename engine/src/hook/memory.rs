@@ -8,6 +8,8 @@ use spin_pspin::hpu::memory::{ContextMemory, ImageMemory, MappedBytes};
 /// Maps of the handler's memory: the image's, then the context's own.
 const IMAGE: u32 = Maps::MEMORY;
 const CONTEXT: u32 = Maps::MEMORY + 1;
+/// Map of the queue for commands, if there is one.
+pub const QUEUE: u32 = Maps::MEMORY + 2;
 
 /// The memory of a handler for its program, with no processors as yet. With page checks, ranges extend to the ends of their pages, as in user space.
 #[must_use]
@@ -37,8 +39,8 @@ pub fn layout(
     }
 }
 
-/// Content of the task registers.
+/// Content of the task registers. `host`: address and size of host memory.
 #[must_use]
-pub fn description(memory: &ContextMemory) -> Description {
-    Description { handler_mem: memory.handler(), scratchpads: memory.scratchpads(), host: (0, 0) }
+pub fn description(memory: &ContextMemory, host: (u64, u32)) -> Description {
+    Description { handler_mem: memory.handler(), scratchpads: memory.scratchpads(), host }
 }

@@ -9,10 +9,12 @@ pub mod memory;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, fence};
 
-use hpu_vm::bpf::layout::{ALLOWANCE, Counter, SLOT};
-use hpu_vm::bpf::{Layout, Options, faults};
+use hpu_vm::bpf::layout::{ALLOWANCE, Counter, HOST_REGISTERS, SLOT};
+use hpu_vm::bpf::queue::HostCommand;
+use hpu_vm::bpf::{Layout, Options, faults, queue};
 use hpu_vm::memory::{Region, SpaceError};
 use spin_abi::fault::Fault;
 use spin_abi::rules::{MAX_PROGRAMS, Target};
@@ -96,6 +98,9 @@ pub struct LoadedProgram(pub OwnedFd);
 /// A fault of a program, with the number that its handler had as `flow_id`.
 pub type HookFault = (u32, Fault);
 
+/// A command for host memory, with the number that its handler had as `flow_id`.
+pub type HookCommand = (u32, HostCommand);
+
 /// The program of a context. It exists as long as the context on any thread.
 #[derive(Debug)]
 pub struct Hook {
@@ -106,6 +111,8 @@ pub struct Hook {
     slots: Arc<Region>,
     /// The number that handlers on each processor have as `flow_id`.
     flow_ids: Box<[u32]>,
+    /// Commands for host memory, if the context has some.
+    queue: Option<Arc<Region>>,
     /// Whether rules in the kernel may still lead to its place.
     keeps_place: AtomicBool,
 }
@@ -130,13 +137,14 @@ impl Hook {
         programs: Arc<dyn Programs>,
         loaded: LoadedProgram,
         slots: Arc<Region>,
+        queue: Option<Arc<Region>>,
         layout: &Layout,
     ) -> Result<Self, Refusal> {
         let index = programs.take_index();
         let index =
             index.ok_or_else(|| Refusal(format!("{MAX_PROGRAMS} handlers run in the hook, the most possible")))?;
         let flow_ids = (0..layout.processors).map(|processor| layout.flow_id(processor)).collect();
-        Ok(Self { programs, index, loaded, slots, flow_ids, keeps_place: AtomicBool::new(false) })
+        Ok(Self { programs, index, loaded, slots, flow_ids, queue, keeps_place: AtomicBool::new(false) })
     }
 
     /// The target of the context's rules.
@@ -168,7 +176,35 @@ impl Hook {
     /// Bytes of memory that only the program needs.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.slots.len() as u64
+        (self.slots.len() + self.queue.as_ref().map_or(0, |queue| queue.len())) as u64
+    }
+
+    /// Whether handlers may issue commands for host memory.
+    #[must_use]
+    pub const fn has_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Takes the commands for host memory that wait, in the order of each processor.
+    #[must_use]
+    pub fn take_commands(&self) -> Vec<HookCommand> {
+        let Some(queue) = &self.queue else { return Vec::new() };
+        let mut commands = Vec::new();
+        for (part, flow) in (0..).step_by(queue::PART as usize).zip(&self.flow_ids) {
+            commands.extend(take_commands(queue, part).into_iter().map(|command| (*flow, command)));
+        }
+        commands
+    }
+
+    /// Tells handlers the host address of host memory.
+    pub fn set_host(&self, address: u64) {
+        for start in self.slot_starts() {
+            for (at, word) in HOST_REGISTERS.into_iter().zip([address >> 32, address]) {
+                let word = (word & 0xffff_ffff) as u32;
+                let written = self.slots.write(start + at as usize, &word.to_le_bytes());
+                debug_assert!(written.is_some(), "each processor has a slot");
+            }
+        }
     }
 
     /// What it has been charged on each processor.
@@ -214,6 +250,35 @@ impl Hook {
     pub fn counts(&self) -> counts::HookCounts {
         counts::HookCounts::read(&self.slots)
     }
+}
+
+/// Takes the commands from a processor's part of a queue. The program writes only behind those that were taken.
+fn take_commands(queue: &Region, part: usize) -> Vec<HostCommand> {
+    let word = |at: u32| {
+        let mut bytes = [0; 8];
+        let read = queue.read(part + at as usize, &mut bytes);
+        debug_assert!(read.is_some(), "each processor has a part");
+        u64::from_ne_bytes(bytes)
+    };
+    let (written, first) = (word(queue::WRITTEN), word(queue::READ));
+    if written == first {
+        return Vec::new();
+    }
+    // The entries were written before the number.
+    fence(Acquire);
+    let mut commands = Vec::new();
+    // The numbers are the program's: there are never more entries than there is room for.
+    for number in first..written.min(first.saturating_add(queue::ENTRIES.into())) {
+        let mut entry = [0; queue::ENTRY as usize];
+        let at = queue::FIRST + (number % u64::from(queue::ENTRIES)) as u32 * queue::ENTRY;
+        let read = queue.read(part + at as usize, &mut entry);
+        debug_assert!(read.is_some(), "each processor has a part");
+        commands.extend(HostCommand::decode(&entry));
+    }
+    fence(Release);
+    let taken = queue.write(part + queue::READ as usize, &written.to_ne_bytes());
+    debug_assert!(taken.is_some(), "each processor has a part");
+    commands
 }
 
 impl Drop for Hook {

@@ -1,12 +1,15 @@
-//! What a worker has to do with its contexts' programs in the XDP hook: their faults, and the time that users take in user space.
+//! What a worker has to do with its contexts' programs in the XDP hook: their commands and faults, and what users do in user space.
 
 use std::collections::BTreeMap;
 
+use hpu_vm::bpf::queue::HostCommand;
+use spin_abi::command::Direction;
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_pspin::mpq::Stage;
 
-use crate::hook::HookFault;
+use crate::context::Context;
+use crate::hook::{HookCommand, HookFault};
 use crate::install::User;
 use crate::worker::Worker;
 
@@ -40,5 +43,29 @@ pub fn record_hook_faults(worker: &mut Worker, id: u32, faults: &[HookFault], co
         context.record_fault(Stage::Payload, *fault, None, number);
         let what = What::Fault { stage: Stage::Payload as u32, fault: *fault };
         context.event_ring.emit_event(Event { flow: *flow, what });
+    }
+}
+
+/// Makes commands for host memory of a context's program.
+pub fn make_hook_commands(worker: &mut Worker, id: u32, commands: &[HookCommand]) {
+    // The context may be gone.
+    let Ok(slot) = worker.core.contexts.find(id, User(0)) else { return };
+    let Context { host, counts, event_ring, .. } = worker.core.contexts.get(slot);
+    for (flow, command) in commands {
+        let HostCommand { host: address, bytes, is_copy, event } = command;
+        let place = host.find(*address, bytes.len());
+        let written = place.and_then(|(mapping, offset)| mapping.write(offset, bytes).ok());
+        if written.is_none() {
+            counts.add(Counter::CommandErrors, 1);
+            counts.add(Counter::CommandsBadHostAddress, 1);
+            continue;
+        }
+        counts.add(if *is_copy { Counter::CommandsDma } else { Counter::CommandsHostDirect }, 1);
+        counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
+        if *event {
+            let length = bytes.len() as u32;
+            let what = What::Copied { direction: Direction::ToHost, host: *address, length };
+            event_ring.emit_event(Event { flow: *flow, what });
+        }
     }
 }

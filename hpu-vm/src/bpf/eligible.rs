@@ -26,7 +26,8 @@ pub enum Ineligible {
         /// Address of the first such instruction.
         address: u32,
     },
-    /// There is a command other than a send, or a write or copy to host memory of a few bytes whose number is known.
+    /// There is a command other than a send, or a write or copy to host memory of a few bytes. Their number must be known, and the context
+    /// must have host memory.
     Command {
         /// Address of the instruction that issues it.
         address: u32,
@@ -65,7 +66,7 @@ impl fmt::Display for Ineligible {
             Self::Vectors { .. } => "a vector instruction",
             Self::Counters { .. } => "access to a counter or CSR",
             Self::Command { .. } => {
-                "a command other than a send, or than a write of few bytes to host memory that programs reach"
+                "a command other than a send, or a write or copy to host memory of up to 128 bytes whose number is known"
             }
             Self::Send { .. } => {
                 "a send from other memory than the packet in L2 (spin_parse_udp_l2 and the like find that)"

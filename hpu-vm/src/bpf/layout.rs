@@ -21,6 +21,11 @@ pub const ALLOWANCE: u32 = THREAD_POINTER + 8;
 /// Offset in a slot of the headers of the received frame, where [`Layout::replies`] is set: as far as they tell from whom it is, and to
 /// whom.
 pub const RECEIVED: u32 = ALLOWANCE + 8;
+/// Offsets in a slot of the task registers with the upper and the lower half of the address of host memory.
+pub const HOST_REGISTERS: [u32; 2] = [
+    STACK_WINDOW - TASK_BLOCK + regs::HOST_MEM_HIGH - regs::TASK_FIRST,
+    STACK_WINDOW - TASK_BLOCK + regs::HOST_MEM_LOW - regs::TASK_FIRST,
+];
 /// An allowance that is never reached.
 pub const UNLIMITED: u64 = u64::MAX;
 /// What a packet is charged besides the turns of its handler's loops.

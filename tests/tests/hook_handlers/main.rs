@@ -40,7 +40,7 @@ enum Expected {
 use Expected::{Loads, Refused};
 
 const COMMAND: Expected = Refused(
-    "not eligible: a command other than a send, or than a write of few bytes to host memory that programs reach (pc 0x1d",
+    "not eligible: a command other than a send, or a write or copy to host memory of up to 128 bytes whose number is known (pc 0x1d",
 );
 
 /// The handlers of the SDK.

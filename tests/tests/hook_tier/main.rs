@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use common::{FAR, Link, NEAR, root, run};
 use lab::{ALICE, Lab, exist, programs};
 use libbpf_rs::query::ProgramInfo;
+use libspin::{Client, Install, Tier};
 use serde_json::Value;
+use spin_abi::events::What;
 use spin_tests::wait_until;
 
 /// Datagrams of a test.
@@ -298,4 +300,53 @@ fn handlers_of_ordinary_users_answer_and_do_nothing_else() {
     assert_eq!(lab.counts(1, ["hook_runs", "tx_packets", "commands_forbidden_send"]), [COUNT.into(), COUNT.into(), 0]);
     assert_eq!(lab.exchange(8001, 1, 64), 0);
     assert_eq!(lab.counts(2, ["hook_runs", "tx_packets", "commands_forbidden_send"]), [1, 0, 1]);
+}
+
+#[test]
+fn samples_reach_host_memory_with_their_events() {
+    if !root() {
+        return;
+    }
+    const SAMPLES: usize = 256;
+    const HEADERS: usize = 64;
+    let lab = Lab::start(&[]);
+    let mut client = Client::connect(lab.spind.socket()).expect("it listens");
+    let install = Install {
+        name: "sampler".to_owned(),
+        rules: vec![RULE.to_owned()],
+        tier: Tier::Kernel,
+        host_mem: (SAMPLES * HEADERS + 8) as u64,
+        ..Install::default()
+    };
+    let context = client.install(&install, &spin_handlers::image("sampler", &[])).expect("eligible");
+    let (host, mut events) = (context.host.expect("host memory"), client.events(context.id).expect("a stream"));
+    let socket = lab.client();
+    let payload = |number: u32| [&number.to_be_bytes()[..], &[0x5a; 60]].concat();
+    for number in 0..COUNT {
+        socket.send_to(&payload(number), (NEAR, 9999)).expect("sent");
+        // The event ring keeps the latest events only.
+        if number % 50 == 49 {
+            let mut copied = 0;
+            wait_until(|| {
+                for event in events.by_ref() {
+                    assert!(matches!(event.what, What::Copied { length: 64, .. }), "{event}");
+                    copied += 1;
+                }
+                copied == 50
+            });
+        }
+    }
+    let mut count = [0; 8];
+    wait_until(|| {
+        host.read((SAMPLES * HEADERS) as u64, &mut count).expect("within");
+        u64::from_le_bytes(count) == u64::from(COUNT)
+    });
+    for number in COUNT - SAMPLES as u32..COUNT {
+        let mut sample = [0; HEADERS];
+        host.read((number as usize % SAMPLES * HEADERS) as u64, &mut sample).expect("within");
+        assert_eq!(sample[42..], payload(number)[..HEADERS - 42], "packet {number}");
+    }
+    let names = ["hook_runs", "commands_dma", "commands_host_direct", "command_errors", "dma_to_host_bytes"];
+    let bytes = u64::from(COUNT) * (HEADERS as u64 + 8);
+    assert_eq!(lab.counts(context.id, names), [COUNT.into(), COUNT.into(), COUNT.into(), 0, bytes]);
 }

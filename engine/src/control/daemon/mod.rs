@@ -3,11 +3,13 @@
 //! * `error`: errors that stop spind.
 //! * `privileged`: starts the processes that keep privileges.
 //! * `nics`: opens the NIC; `threads`: starts the engine's threads; `reporter`: reports to the service manager.
+//! * `questions`: requests that concern one context each.
 //! * `restore`: installs persistent contexts again.
 
 mod error;
 mod nics;
 mod privileged;
+mod questions;
 mod reporter;
 mod restore;
 mod threads;
@@ -20,9 +22,7 @@ use std::time::{Duration, Instant};
 
 use spin_abi::control::{Lifetime, Reply, Request};
 use spin_nic::NicError;
-use spin_nic::affinity::drop_in_background;
 use spin_nic::memory::MemoryQueue;
-use spin_shm::Attached;
 
 use crate::context::loader::Loader;
 use crate::context::perf_map::PerfMap;
@@ -43,13 +43,13 @@ use crate::control::state::{RankTable, State};
 use crate::control::static_contexts::{self, Description};
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, HookMonitor, SharedConfig, Transaction, WorkerGroup};
-use crate::install::{InstallError, Prepared, User};
+use crate::install::{InstallError, Prepared};
 use crate::telemetry::statistics::Statistics;
-use crate::worker::Worker;
 
 pub use error::{DaemonError, USAGE};
 use nics::Nics;
 use privileged::{Privileged, give_up_privileges};
+use questions::Questions;
 use reporter::Reporter;
 use restore::restore;
 
@@ -185,7 +185,7 @@ impl Daemon {
     /// Returns the time for which packet threads are not to be interrupted again.
     fn serve(&mut self, tickets: Vec<Ticket>) -> Duration {
         let mut transaction = Transaction::default();
-        let (mut questions, mut askers) = (Vec::new(), Vec::new());
+        let mut questions = Questions::default();
         let (mut installers, mut rulers, mut removers) = (Vec::new(), Vec::new(), Vec::new());
         for Ticket { user: asking, work, reply } in tickets {
             match work {
@@ -210,23 +210,17 @@ impl Daemon {
                     reply.answer(Ok(Answer::Changed(self.change(*transaction))));
                 }
                 Work::AttachRegion(context, user, address, region) => {
-                    questions.push(question(move |engine| attach(engine, context, user, address, &region)));
-                    askers.push(reply);
+                    questions.attach((context, user), address, region, reply);
                 }
                 Work::Check(context, user) => {
-                    questions.push(question(move |engine| engine.may_remove(context, user)));
-                    askers.push(reply);
+                    questions.may_remove(context, user, reply);
                 }
                 Work::Request(Request::List, user) => self.stats.ask(StatsQuery::Contexts, user, reply),
                 Work::Request(Request::Stats, user) => self.stats.ask(StatsQuery::Stats, user, reply),
-                Work::Request(request, user) => {
-                    questions.push(Box::new(move |engine| answer(engine, &request, user)));
-                    askers.push(reply);
-                }
+                Work::Request(request, user) => questions.request(request, user, reply),
             }
         }
-        let asked = !askers.is_empty();
-        askers.into_iter().zip(self.answers(questions)).for_each(|(reply, answer)| reply.answer(answer));
+        let asked = questions.answer(&self.group);
         if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
             return if asked { REQUEST_PAUSE } else { Duration::ZERO };
         }
@@ -265,19 +259,6 @@ impl Daemon {
             state.announce(id, new.uid, rank);
         }
         new.replaces.is_none()
-    }
-
-    /// Answers requests that concern one context each. All threads work on them in parallel.
-    fn answers(&self, questions: Vec<Question>) -> Vec<Result<Answer, String>> {
-        if questions.is_empty() {
-            return Vec::new();
-        }
-        let count = questions.len();
-        let questions = Arc::new(questions);
-        let each = self.group.all(move |engine| questions.iter().map(|ask| ask(engine)).collect::<Vec<_>>());
-        let mut each: Vec<_> = each.into_iter().map(Vec::into_iter).collect();
-        let of_all = |_| each.iter_mut().filter_map(Iterator::next).reduce(Result::and);
-        (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
     }
 
     fn replay_of(&self, capture: &[u8]) -> Result<Replay, String> {
@@ -352,49 +333,6 @@ fn install(group: &WorkerGroup, contexts: Vec<(Description, Option<Prepared>)>) 
         Err(source) => Err(DaemonError::Context { name: description.install.name, source }),
     };
     descriptions.into_iter().zip(installed).map(known).collect()
-}
-
-/// A request that concerns one context, to each thread.
-type Question = Box<dyn Fn(&mut Worker) -> Result<Answer, String> + Send + Sync>;
-
-/// A question that is answered without data.
-fn question(ask: impl Fn(&mut Worker) -> Result<(), InstallError> + Send + Sync + 'static) -> Question {
-    Box::new(move |engine| done(ask(engine)).map(Answer::plain))
-}
-
-/// Answers a request for one thread's part of a context.
-fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, String> {
-    let answer = match *request {
-        Request::MapHost { context, address } => {
-            engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
-        }
-        Request::DetachRegion { context, address } => detach(engine, context, user, address),
-        Request::Events { context } => engine
-            .event_ring(context, user)
-            .map(|region| Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region))),
-        Request::HostMemory { context } => engine.host_memory(context, user).map(|(region, address)| {
-            Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))
-        }),
-        _ => return Err("the engine is not asked this".to_owned()),
-    };
-    answer.map_err(|error| error.to_string())
-}
-
-/// Attaches a region to one thread's part of a context.
-fn attach(
-    engine: &mut Worker,
-    context: u32,
-    user: User,
-    address: u64,
-    region: &Arc<Attached>,
-) -> Result<(), InstallError> {
-    Ok(engine.host_of(context, user)?.attach(address, region.clone())?)
-}
-
-/// Detaches a region. Unmapping it may take longer than a packet thread can wait.
-fn detach(engine: &mut Worker, context: u32, user: User, address: u64) -> Result<Answer, InstallError> {
-    drop_in_background(engine.host_of(context, user)?.detach(address)?);
-    Ok(Answer::plain(Reply::Ok))
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {

@@ -2,8 +2,8 @@
 //! the translator computes with what passes these checks only. The kernel's verifier checks each access of the program besides.
 
 use hpu_vm::bpf::insn::MapIndex;
-use hpu_vm::bpf::layout::{HostRange, Maps, Range, SLOT};
-use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::bpf::layout::{Maps, Range, SLOT};
+use hpu_vm::bpf::{Layout, Options, queue};
 use spin_abi::map::MachineError;
 
 use super::maps::MapKind;
@@ -67,7 +67,7 @@ pub(super) fn check(layout: &Layout, options: Options, maps: &[MapKind]) -> Resu
     let maps = KnownMaps(maps);
     maps.check_own(layout.processors)?;
     layout.ranges.iter().try_for_each(|range| maps.check_range(range))?;
-    layout.host.map_or(Ok(()), |host| maps.check_host(&host))?;
+    layout.host_queue.map_or(Ok(()), |map| maps.check_queue(map, layout.processors))?;
     match options.sockets {
         Some(index) if maps.kind(index)? != MapKind::Sockets => Err(LayoutError::Use(index)),
         _ => Ok(()),
@@ -117,11 +117,10 @@ impl KnownMaps<'_> {
         Ok(())
     }
 
-    fn check_host(&self, host: &HostRange) -> Result<(), LayoutError> {
-        let HostRange { base, len, map } = *host;
-        self.check_inside(map, 0, len)?;
-        let is_inside = base.checked_add(len.into()).is_some();
-        if is_inside { Ok(()) } else { Err(LayoutError::Addresses { base, len }) }
+    /// Checks the queue for commands, of which each processor has a part.
+    fn check_queue(&self, map: MapIndex, processors: u32) -> Result<(), LayoutError> {
+        let len = processors.saturating_mul(queue::PART);
+        self.check_inside(map, 0, len)
     }
 
     /// Checks that `len` bytes at an offset are in a map that handlers may access.
@@ -137,21 +136,20 @@ impl KnownMaps<'_> {
 
 #[cfg(test)]
 mod tests {
-    use hpu_vm::bpf::layout::{HostRange, Range, SLOT};
-    use hpu_vm::bpf::{Layout, Options};
+    use hpu_vm::bpf::layout::{Range, SLOT};
+    use hpu_vm::bpf::{Layout, Options, queue};
     use spin_abi::map::Machine;
 
     use super::{LayoutError, MAX_MAPS, MAX_RANGES, check};
     use crate::control::hook_process::maps::MapKind;
 
     const RANGE: Range = Range { base: 0x1c30_0000, len: 4096, writable: true, map: 2, offset: 0 };
-    const HOST: HostRange = HostRange { base: 0x7f00_0000_0000, len: 8192, map: 3 };
-    /// Configuration, two slots, handler memory, host memory, sockets.
+    /// Configuration, two slots, handler memory, the queue of two processors, sockets.
     const MAPS: [MapKind; 5] = [
         MapKind::Memory(16),
         MapKind::Memory(3 * SLOT - 1),
         MapKind::Memory(4096),
-        MapKind::Memory(8192),
+        MapKind::Memory(2 * queue::PART),
         MapKind::Sockets,
     ];
 
@@ -162,7 +160,7 @@ mod tests {
             first_hpu: 0,
             processors: 2,
             ranges: vec![RANGE],
-            host: Some(HOST),
+            host_queue: Some(3),
             own_task: false,
             replies: None,
         }
@@ -180,8 +178,8 @@ mod tests {
         checked(&Layout { ranges: vec![RANGE, range], ..layout() })
     }
 
-    fn with_host(host: HostRange) -> Result<(), LayoutError> {
-        checked(&Layout { host: Some(host), ..layout() })
+    fn with_queue(map: u32) -> Result<(), LayoutError> {
+        checked(&Layout { host_queue: Some(map), ..layout() })
     }
 
     #[test]
@@ -190,7 +188,6 @@ mod tests {
         assert_eq!(check(&Layout { host_queue: None, ..layout() }, Options::default(), &MAPS[..3]), Ok(()));
         assert_eq!(with_range(Range { base: u32::MAX - 15, len: 16, offset: 4080, ..RANGE }), Ok(()));
         assert_eq!(with_range(Range { len: 0, offset: 4096, ..RANGE }), Ok(()));
-        assert_eq!(with_host(HostRange { base: u64::MAX - 8192, ..HOST }), Ok(()));
     }
 
     #[test]
@@ -252,22 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn host_memory_lies_in_its_map() {
-        let refused = with_host(HostRange { len: 8193, ..HOST });
-        assert_eq!(refused, Err(LayoutError::Outside { map: 3, offset: 0, len: 8193, map_len: 8192 }));
-        let (base, len) = (u64::MAX - 8190, 8192);
-        assert_eq!(with_host(HostRange { base, ..HOST }), Err(LayoutError::Addresses { base, len }));
+    fn each_processor_has_a_part_of_the_queue() {
+        let (len, mut maps) = (2 * queue::PART, MAPS);
+        maps[3] = MapKind::Memory(len - 1);
+        let refused = check(&layout(), sockets(4), &maps);
+        assert_eq!(refused, Err(LayoutError::Outside { map: 3, offset: 0, len, map_len: len - 1 }));
     }
 
     #[test]
     fn each_map_has_one_use() {
         for map in [0, 1, 4] {
             assert_eq!(with_range(Range { map, len: 16, ..RANGE }), Err(LayoutError::Use(map)));
-            assert_eq!(with_host(HostRange { map, len: 16, ..HOST }), Err(LayoutError::Use(map)));
+            assert_eq!(with_queue(map), Err(LayoutError::Use(map)));
         }
         for map in [5, u32::MAX] {
             assert_eq!(with_range(Range { map, ..RANGE }), Err(LayoutError::NoMap(map)));
-            assert_eq!(with_host(HostRange { map, ..HOST }), Err(LayoutError::NoMap(map)));
+            assert_eq!(with_queue(map), Err(LayoutError::NoMap(map)));
             assert_eq!(check(&layout(), sockets(map), &MAPS), Err(LayoutError::NoMap(map)));
         }
         for map in 0..4 {

@@ -140,7 +140,7 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 mod tests {
     use std::cell::Cell;
 
-    use hpu_vm::bpf::layout::{HostRange, Range, SLOT};
+    use hpu_vm::bpf::layout::{Range, SLOT};
     use hpu_vm::bpf::{Layout, Options, Program, Source};
     use hpu_vm::{Image, Kind};
     use proptest::prelude::*;
@@ -192,17 +192,16 @@ mod tests {
     fn layout() -> impl Strategy<Value = Layout> {
         let range = (number(), number(), any::<bool>(), map(), number());
         let range = range.prop_map(|(base, len, writable, map, offset)| Range { base, len, writable, map, offset });
-        let host = (any::<u64>(), number(), map()).prop_map(|(base, len, map)| HostRange { base, len, map });
         let ranges = proptest::collection::vec(range, 0..3);
-        let host = proptest::option::of(host);
+        let host = proptest::option::of(map());
         (machine(), (0..3_u32, 0..3_u32), 0..4_u32, ranges, host, any::<bool>()).prop_map(
-            |(machine, hpu, processors, ranges, host, own_task)| Layout {
+            |(machine, hpu, processors, ranges, host_queue, own_task)| Layout {
                 machine,
                 hpu,
                 first_hpu: 0,
                 processors,
                 ranges,
-                host,
+                host_queue,
                 own_task,
                 replies: None,
             },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hpu_vm::bpf::layout::{HostRange, Range, ReplySource};
+use hpu_vm::bpf::layout::{Range, ReplySource};
 use hpu_vm::bpf::{Layout, Options};
 use serde::{Deserialize, Serialize};
 use spin_abi::map::Machine;
@@ -107,7 +107,7 @@ pub(super) struct LayoutMessage {
     first_hpu: u32,
     processors: u32,
     ranges: Vec<RangeMessage>,
-    host: Option<HostRangeMessage>,
+    host_queue: Option<u32>,
     own_task: bool,
     replies: Option<ReplyMessage>,
 }
@@ -121,14 +121,14 @@ struct ReplyMessage {
 
 impl From<&Layout> for LayoutMessage {
     fn from(layout: &Layout) -> Self {
-        let Layout { machine, hpu, first_hpu, processors, ranges, host, own_task, replies } = layout;
+        let Layout { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies } = layout;
         Self {
             machine: *machine,
             hpu: *hpu,
             first_hpu: *first_hpu,
             processors: *processors,
             ranges: ranges.iter().copied().map(RangeMessage::from).collect(),
-            host: host.map(HostRangeMessage::from),
+            host_queue: *host_queue,
             own_task: *own_task,
             replies: replies.clone().map(|ReplySource { mac, addresses }| ReplyMessage { mac, addresses }),
         }
@@ -137,11 +137,10 @@ impl From<&Layout> for LayoutMessage {
 
 impl From<LayoutMessage> for Layout {
     fn from(message: LayoutMessage) -> Self {
-        let LayoutMessage { machine, hpu, first_hpu, processors, ranges, host, own_task, replies } = message;
+        let LayoutMessage { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies } = message;
         let ranges = ranges.into_iter().map(Range::from).collect();
         let replies = replies.map(|ReplyMessage { mac, addresses }| ReplySource { mac, addresses });
-        let host = host.map(HostRange::from);
-        Self { machine, hpu, first_hpu, processors, ranges, host, own_task, replies }
+        Self { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies }
     }
 }
 
@@ -164,26 +163,6 @@ impl From<Range> for RangeMessage {
 impl From<RangeMessage> for Range {
     fn from(RangeMessage { base, len, writable, map, offset }: RangeMessage) -> Self {
         Self { base, len, writable, map, offset }
-    }
-}
-
-/// A [`HostRange`].
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct HostRangeMessage {
-    base: u64,
-    len: u32,
-    map: u32,
-}
-
-impl From<HostRange> for HostRangeMessage {
-    fn from(HostRange { base, len, map }: HostRange) -> Self {
-        Self { base, len, map }
-    }
-}
-
-impl From<HostRangeMessage> for HostRange {
-    fn from(HostRangeMessage { base, len, map }: HostRangeMessage) -> Self {
-        Self { base, len, map }
     }
 }
 

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use hpu_vm::Image;
 use hpu_vm::bpf::layout::{Maps, ReplySource, SLOT};
-use hpu_vm::bpf::{Layout, Options};
+use hpu_vm::bpf::{Layout, Options, queue};
 use hpu_vm::memory::Region;
 use spin_abi::control::{BillKind, Checks, Install, RunInfo};
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
-use spin_pspin::hpu::memory::ContextMemory;
+use spin_pspin::hpu::memory::{ContextMemory, saturate};
 
 use super::eligible;
 use super::memory::context_memory;
 use crate::context::loader::Loader;
-use crate::hook::memory::{description, layout};
+use crate::hook::memory::{QUEUE, description, layout};
 use crate::hook::{Hook, Programs, Refusal, budget};
 use crate::install::error::TierRefusal;
 use crate::install::ledger::Charge;
-use crate::install::{InstallError, MatchSpec};
+use crate::install::{HOST_ADDRESS, InstallError, MatchSpec};
 
 /// A request that may be tried in the hook.
 pub(super) struct Request<'r> {
@@ -103,16 +103,20 @@ impl Request<'_> {
         let whole_pages = self.run.checks == Checks::Page;
         let layout = layout(&loader.machine, &image.memory, memory, whole_pages, self.run.hpus);
         let processors = programs.processors().min(layout.max_processors());
-        let layout = Layout { processors, replies, ..layout };
+        let len = self.install.host_mem;
+        let host_queue = (len > 0).then_some(QUEUE);
+        let layout = Layout { processors, replies, host_queue, ..layout };
+        let queue = (len > 0).then(|| programs.region((processors * queue::PART) as usize)).transpose()?;
         let slots = programs.region((layout.processors * SLOT) as usize)?;
-        let written = slots.write(0, &layout.slots(&description(memory)));
+        let written = slots.write(0, &layout.slots(&description(memory, (HOST_ADDRESS, saturate(len)))));
         debug_assert!(written.is_some(), "the region was made for the slots");
         let configuration = programs.region(Maps::CONFIGURATION_SIZE as usize)?;
         let written = configuration.write(Maps::BUDGET as usize, &budget(self.run.watchdog_us).to_ne_bytes());
         debug_assert!(written.is_some(), "the region was made for the configuration");
         let options = Options { decides: self.run.verdicts, ..Options::default() };
         let maps = [&configuration, &slots, image.memory.region(), memory.region()];
+        let maps: Vec<_> = maps.into_iter().chain(&queue).collect();
         let program = programs.load(&self.install.name, self.file, &layout, options, &maps)?;
-        Hook::new(programs.clone(), program, slots, &layout)
+        Hook::new(programs.clone(), program, slots, queue, &layout)
     }
 }

@@ -75,7 +75,6 @@ impl Prepared {
             None => Placed::in_user_space(&request, loader, image)?,
         };
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
-        let host = host_memory(&install, uid, limits, loader)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         let charges = charge_all((loader, uid), (&image, file), &memory, translation.as_ref().ok(), charge)?;
@@ -94,6 +93,7 @@ impl Prepared {
         };
         Ok(Self {
             handle: None,
+            host: host_memory(&install, uid, limits, loader)?,
             install,
             uid,
             user_weight: grant.weight(),
@@ -103,7 +103,6 @@ impl Prepared {
             match_spec,
             key,
             header,
-            host,
             event_ring: EventRing::create(loader.machine.clusters)?,
             run,
             tier,
