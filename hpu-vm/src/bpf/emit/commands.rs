@@ -7,7 +7,7 @@ use spin_abi::regs::{self, INFO_SEND};
 use super::access::reach_bytes;
 use super::atomics::restore_end;
 use super::emitter::{END, Emitter, Input, R0, R1, STACK};
-use super::frame::{COMMANDS, LENGTH, PC, PROCESSOR, SENT, WORDS};
+use super::frame::{BUDGET, COMMANDS, LENGTH, PC, PROCESSOR, SENT, WORDS};
 use super::stub::Stub;
 use crate::bpf::command_words::{Before, Command, TYPE, index};
 use crate::bpf::insn::{Alu, Condition, Insn, Label, MapIndex, Size};
@@ -139,8 +139,12 @@ fn queue_part(emitter: &mut Emitter<'_>, queue: MapIndex) {
     emitter.asm.alu64(Alu::Add, END, R0);
 }
 
-/// Goes to `left` if no entry of the queue is free.
+/// Takes the command from the budget. Goes to `left` if that is used up, or no entry of the queue is free.
 fn require_room(emitter: &mut Emitter<'_>, queue: MapIndex, left: Label) {
+    emitter.asm.load(Size::Double, R0, STACK, BUDGET);
+    emitter.asm.branch64(Condition::Below, R0, queue::TURNS, left);
+    emitter.asm.alu64(Alu::Sub, R0, queue::TURNS);
+    emitter.asm.store(Size::Double, STACK, BUDGET, R0);
     queue_part(emitter, queue);
     emitter.asm.load(Size::Double, R0, END, in_part(queue::WRITTEN));
     emitter.asm.load(Size::Double, R1, END, in_part(queue::READ));
