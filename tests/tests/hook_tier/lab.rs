@@ -34,14 +34,19 @@ fn pattern() -> Pattern {
 impl Lab {
     pub fn start(arguments: &[&str]) -> Self {
         let link = Link::new(1);
-        Self::start_with(link, HookProgram::Accept, &pattern(), arguments)
+        Self::start_with(link, HookProgram::Accept, &pattern(), arguments, "")
+    }
+
+    /// With more lines of configuration.
+    pub fn start_configured(lines: &str) -> Self {
+        Self::start_with(Link::new(1), HookProgram::Accept, &pattern(), &[], lines)
     }
 
     /// With a program of its own at the far end of a link.
-    pub fn start_with(link: Link, program: HookProgram, pattern: &Pattern, arguments: &[&str]) -> Self {
+    pub fn start_with(link: Link, program: HookProgram, pattern: &Pattern, arguments: &[&str], lines: &str) -> Self {
         let far = within(&link.far, || Hook::attach(LINK, program, pattern).expect("root may"));
         let arguments = [&["--iface", LINK], arguments].concat();
-        let config = format!("kernel_tier = true\n[policy.user.{ALICE}]\nkernel_tier = true\n");
+        let config = format!("kernel_tier = true\n[policy.user.{ALICE}]\nkernel_tier = true\n{lines}");
         let spind = within(&link.near, || Spind::start_configured(&config, &arguments));
         Self { spind, link, far }
     }

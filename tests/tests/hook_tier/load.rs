@@ -35,7 +35,7 @@ fn loaded() -> (Lab, LiveSender) {
         run: 7,
     };
     let pattern = Pattern::new(plan).expect("a plan");
-    let lab = Lab::start_with(link, HookProgram::Count, &pattern, &[]);
+    let lab = Lab::start_with(link, HookProgram::Count, &pattern, &[], "");
     let sender = within(&lab.link.far, || LiveSender::new(LINK, &pattern).expect("root may"));
     (lab, sender)
 }

@@ -350,3 +350,22 @@ fn samples_reach_host_memory_with_their_events() {
     let bytes = u64::from(COUNT) * (HEADERS as u64 + 8);
     assert_eq!(lab.counts(context.id, names), [COUNT.into(), COUNT.into(), COUNT.into(), 0, bytes]);
 }
+
+#[test]
+fn contexts_of_the_configuration_run_in_the_hook() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("reply.elf");
+    std::fs::write(&image, spin_handlers::image("udp_pingpong", &[])).expect("written");
+    let context = |name: &str, port: u16, tier: &str| {
+        let (image, rule) = (image.display(), format!("udp dport {port}"));
+        format!("[[context]]\nimage = '{image}'\nname = '{name}'\nrules = ['{rule}']\ntier = '{tier}'\n")
+    };
+    let lab = Lab::start_configured(&(context("one", 7001, "user") + &context("two", 7002, "kernel")));
+    for (port, id, hook_runs) in [(7001, 1, 0), (7002, 2, 10)] {
+        assert_eq!(lab.exchange(port, 10, 64), 10);
+        assert_eq!(lab.counts(id, ["payload_runs", "hook_runs"]), [10, hook_runs]);
+    }
+}
