@@ -6,17 +6,23 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_map_delete_elem, bpf_map_update_elem};
+use libbpf_rs::libbpf_sys::{
+    BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, bpf_map_create_opts, bpf_map_delete_elem, bpf_map_update_elem,
+};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use spin_abi::rules::{ExactKey, KeyRule, MAX_TESTS, RuleSet, Target, Test};
 
 use crate::bpf::system;
 use crate::error::NicError;
+use crate::hook::sys::map_info;
 use crate::steering::{FlowSteering, check_rules};
 
 const KEY: [u8; 4] = 0_u32.to_ne_bytes();
 /// Size of `struct table`: a count, the tests, and their targets.
 const TABLE_LEN: usize = 4 + MAX_TESTS * (size_of::<Test>() + 4);
+/// Bytes of a key, and of its value: [`ExactKey::to_bytes`], [`KeyRule::to_bytes`].
+const KEY_LEN: u32 = 20;
+const VALUE_LEN: u32 = 8;
 const SET_RULES: &str = "give the XDP program its rules";
 
 /// The maps with the program's rules.
@@ -49,9 +55,27 @@ struct KeyChanges {
 }
 
 impl RuleMaps {
-    /// The rules of a program that has none yet. The maps are duplicates of [`Filter::rule_maps`](super::Filter::rule_maps).
-    #[must_use]
-    pub fn new([tables, keys]: [OwnedFd; 2]) -> Self {
+    /// The rules of a program that has none yet. The maps are those of [`Filter::rule_maps`](super::Filter::rule_maps), of another process
+    /// that is not trusted.
+    ///
+    /// # Errors
+    /// They are other maps. The kernel would read behind the keys and values for those.
+    pub fn checked(maps: [OwnedFd; 2]) -> Result<Self, NicError> {
+        let of = |map: &OwnedFd| -> io::Result<_> {
+            let info = map_info(map.as_fd())?;
+            Ok((info.type_, info.key_size, info.value_size))
+        };
+        let [tables, keys] = &maps;
+        let found = of(tables).and_then(|tables| Ok([tables, of(keys)?]));
+        let found = found.map_err(|error| NicError::system(SET_RULES, error))?;
+        if found != [(BPF_MAP_TYPE_ARRAY_OF_MAPS, 4, 4), (BPF_MAP_TYPE_HASH, KEY_LEN, VALUE_LEN)] {
+            return Err(NicError::system(SET_RULES, io::Error::other("the maps are not those of rules")));
+        }
+        Ok(Self::new(maps))
+    }
+
+    /// The rules of a program that has none yet, with its maps.
+    pub(super) fn new([tables, keys]: [OwnedFd; 2]) -> Self {
         Self { tables, keys, present: Mutex::default() }
     }
 

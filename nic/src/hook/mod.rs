@@ -15,7 +15,7 @@ mod name;
 mod program;
 mod socket_map;
 mod support;
-mod sys;
+pub(crate) mod sys;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -88,7 +88,7 @@ pub(super) fn info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
 }
 
 /// The kernel's description of a map.
-fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
+pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     let mut info = bpf_map_info::default();
     let mut size = size_of::<bpf_map_info>() as u32;
     // SAFETY: `info` has `size` bytes, and the kernel writes to `info` alone.

@@ -156,7 +156,9 @@ impl Drop for LoaderProcess {
 mod tests {
     use std::os::fd::AsFd;
 
+    use spin_abi::rules::RuleSet;
     use spin_nic::hook::ArrayMap;
+    use spin_nic::{Filter, FlowSteering};
 
     use super::LoaderProcess;
 
@@ -170,8 +172,15 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return spin_testing::skip("needs root");
         }
-        let map = ArrayMap::new("spin_test", 8).expect("a map");
-        loader.take_rules([map.as_fd(), map.as_fd()], Some(map.as_fd())).expect("it runs");
+        let (map, filter) = (ArrayMap::new("spin_test", 8).expect("a map"), Filter::load().expect("root may"));
+        let [tables, keys] = filter.rule_maps();
+        for maps in [[map.as_fd(), keys], [tables, map.as_fd()], [keys, tables], [filter.sockets(), keys]] {
+            let refused = loader.take_rules(maps, None).expect_err("other maps").to_string();
+            assert!(refused.contains("the maps are not those of rules"), "{refused}");
+        }
+        loader.set_rules(&RuleSet::default()).expect_err("no maps");
+        loader.take_rules([tables, keys], Some(map.as_fd())).expect("it runs");
+        loader.set_rules(&RuleSet::default()).expect("they are maps of rules");
         let error = loader.set_hook(0, other.as_fd()).expect_err("another map").to_string();
         assert!(error.contains("the map is not one of programs"), "{error}");
         loader.clear_hook(0).expect_err("another map");

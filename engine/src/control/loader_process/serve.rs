@@ -58,7 +58,9 @@ impl Loader {
         match message.body {
             Request::TableMap => self.tables = message.fd,
             Request::KeyMap => {
-                self.rules = self.tables.take().zip(message.fd).map(|(tables, keys)| RuleMaps::new([tables, keys]))
+                let maps = self.tables.take().zip(message.fd);
+                let rules = maps.map(|(tables, keys)| RuleMaps::checked([tables, keys])).transpose();
+                self.rules = rules.map_err(io::Error::other)?;
             }
             Request::HookMap => self.hooks = message.fd.map(HookTable::new),
             Request::SetRules(rules) => self.set_rules(&rules)?,
