@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use spin_nic::afxdp::mac_address;
 use spin_nic::traffic::{Header, HookProgram, LiveSender, Pattern, Plan};
-use spin_tests::wait_until;
+use spin_tests::{Spind, wait_until};
 
 use crate::common::{FAR, LINK, Link, NEAR, root, run, within};
 use crate::lab::{Lab, exist, programs};
@@ -116,7 +116,7 @@ fn the_kernel_gets_what_comes_after_a_removal() {
 }
 
 #[test]
-fn nothing_is_left_when_spind_is_killed_under_load() {
+fn nothing_is_left_when_spind_is_killed_under_load_and_it_can_start_again() {
     if !root() {
         return;
     }
@@ -133,6 +133,13 @@ fn nothing_is_left_when_spind_is_killed_under_load() {
     assert!(accepted > 1000, "{accepted}");
     lab.spind.wait();
     wait_until(|| !exist(&loaded));
+    under_load(&lab, &mut sender, || ());
+    let near = lab.link.near.clone();
+    lab.spind = within(&near, || Spind::start_configured("kernel_tier = true\n", &["--iface", LINK]));
+    lab.install("udp_pingpong", &["--rule", RULE, "--tier", "kernel"]);
+    let accepted = under_load(&lab, &mut sender, || thread::sleep(Duration::from_millis(20)));
+    assert!(accepted > 1000, "{accepted}");
+    assert_eq!(lab.totals(["hook_runs"]), [accepted]);
 }
 
 #[test]
