@@ -35,13 +35,33 @@ fn ledger(limits: &Limits) -> Ledger {
     Ledger::new(total, limits.user_memory.unwrap_or(total / 2))
 }
 
-/// Checks all contexts, as [`prepare`]. Prepares those that run in user space at any rate. Whether the others run in the hook is not
-/// known before the NIC is open.
+/// A context before the NIC is open.
+pub enum Waiting {
+    /// It runs in user space.
+    Prepared(Box<Prepared>),
+    /// Its image's file, because the context may run in the hook, which there is only once the NIC is open. The account that spind runs as
+    /// then need not be able to read the file.
+    Image(Vec<u8>),
+}
+
+/// Reads all contexts of a configuration, and prepares those that run in user space at any rate, for the administrator `uid`.
 ///
 /// # Errors
 /// All that is wrong with them.
-pub fn prepare_in_user_space(config: &Config, uid: u32, loader: &Loader) -> Result<Vec<Context>, ConfigErrors> {
-    prepare(config, uid, loader, |description| !may_use_hook(config, description))
+pub fn prepare_in_user_space(
+    config: &Config,
+    uid: u32,
+    loader: &Loader,
+) -> Result<Vec<(Description, Waiting)>, ConfigErrors> {
+    read_all(config, |description, file| {
+        let waiting = if config.kernel_tier && description.install.tier != Tier::User {
+            Waiting::Image(file)
+        } else {
+            let prepared = Prepared::new(description.install.clone(), &file, uid, loader, &config.limits)?;
+            Waiting::Prepared(Box::new(prepared))
+        };
+        Ok((description, waiting))
+    })
 }
 
 /// Prepares the contexts that [`prepare_in_user_space`] left.
@@ -52,23 +72,22 @@ pub fn prepare_in_hook(
     config: &Config,
     uid: u32,
     loader: &Loader,
-    contexts: &mut [Context],
-) -> Result<(), ConfigErrors> {
-    if config.kernel_tier {
-        let others = prepare(config, uid, loader, |description| may_use_hook(config, description))?;
-        for ((_, prepared), (_, other)) in contexts.iter_mut().zip(others) {
-            *prepared = prepared.take().or(other);
-        }
+    contexts: Vec<(Description, Waiting)>,
+) -> Result<Vec<(Description, Prepared)>, ConfigErrors> {
+    let mut errors = ConfigErrors { file: config.file.clone(), ..ConfigErrors::default() };
+    let mut prepared = Vec::new();
+    for (number, (context, (description, waiting))) in (1..).zip(config.contexts.iter().zip(contexts)) {
+        let made = match waiting {
+            Waiting::Prepared(prepared) => Ok(*prepared),
+            Waiting::Image(file) => Prepared::new(description.install.clone(), &file, uid, loader, &config.limits)
+                .map_err(ContextError::from),
+        };
+        let (name, image) = (description.install.name.clone(), context.image.clone());
+        let made = made.map_err(|cause| ConfigError::Context { number, name, image, cause });
+        prepared.extend(errors.keep(made).map(|made| (description, made)));
     }
-    Ok(())
+    if errors.errors.is_empty() { Ok(prepared) } else { Err(errors) }
 }
-
-fn may_use_hook(config: &Config, description: &Description) -> bool {
-    config.kernel_tier && description.install.tier != Tier::User
-}
-
-/// A context, prepared or only checked.
-type Context = (Description, Option<Prepared>);
 
 /// Checks all contexts of a configuration, for the administrator `uid`. Prepares those for which `is_needed`.
 ///
@@ -79,26 +98,34 @@ pub fn prepare(
     uid: u32,
     loader: &Loader,
     is_needed: impl Fn(&Description) -> bool,
-) -> Result<Vec<Context>, ConfigErrors> {
+) -> Result<Vec<(Description, Option<Prepared>)>, ConfigErrors> {
+    read_all(config, |description, file| {
+        let needed = is_needed(&description).then(|| description.install.clone());
+        let made = needed.map(|install| Prepared::new(install, &file, uid, loader, &config.limits));
+        Ok((description, made.transpose()?))
+    })
+}
+
+/// Reads all contexts of a configuration with their images, and makes something of each.
+fn read_all<T>(
+    config: &Config,
+    make: impl Fn(Description, Vec<u8>) -> Result<T, ContextError>,
+) -> Result<Vec<T>, ConfigErrors> {
     let mut errors = ConfigErrors { file: config.file.clone(), ..ConfigErrors::default() };
-    let (mut prepared, mut names) = (Vec::new(), HashMap::new());
+    let (mut all, mut names) = (Vec::new(), HashMap::new());
     for (number, context) in (1..).zip(&config.contexts) {
         let name = name(context);
         let made = match names.insert(name.clone(), number) {
             Some(other) => Err(ContextError::SameName(other)),
-            None => describe(context, name.clone()).and_then(|(description, file)| {
-                let needed = is_needed(&description).then(|| description.install.clone());
-                let made = needed.map(|install| Prepared::new(install, &file, uid, loader, &config.limits));
-                Ok((description, made.transpose()?))
-            }),
+            None => describe(context, name.clone()).and_then(|(description, file)| make(description, file)),
         };
         let image = context.image.clone();
-        prepared.extend(errors.keep(made.map_err(|cause| ConfigError::Context { number, name, image, cause })));
+        all.extend(errors.keep(made.map_err(|cause| ConfigError::Context { number, name, image, cause })));
     }
     let (count, most) = (config.contexts.len(), config.limits.contexts);
     errors.keep(if count > most { Err(ConfigError::ManyContexts { count, most }) } else { Ok(()) });
     errors.keep(check_rules(&config.contexts));
-    if errors.errors.is_empty() { Ok(prepared) } else { Err(errors) }
+    if errors.errors.is_empty() { Ok(all) } else { Err(errors) }
 }
 
 /// A context and its image.

@@ -7,6 +7,7 @@ mod lab;
 mod load;
 
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -359,6 +360,7 @@ fn contexts_of_the_configuration_run_in_the_hook() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("reply.elf");
     std::fs::write(&image, spin_handlers::image("udp_pingpong", &[])).expect("written");
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o600)).expect("chmod");
     let context = |name: &str, port: u16, tier: &str| {
         let (image, rule) = (image.display(), format!("udp dport {port}"));
         format!("[[context]]\nimage = '{image}'\nname = '{name}'\nrules = ['{rule}']\ntier = '{tier}'\n")

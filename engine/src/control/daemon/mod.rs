@@ -108,7 +108,7 @@ impl Daemon {
         let descriptor_process = descriptor_process.map_err(DaemonError::DescriptorProcess)?;
         let loader = Arc::new(static_contexts::loader(config).with_perf_map(perf_map(config)));
         let uid = rustix::process::getuid().as_raw();
-        let mut contexts = static_contexts::prepare_in_user_space(config, uid, &loader)?;
+        let contexts = static_contexts::prepare_in_user_space(config, uid, &loader)?;
         let state = State::open(config, account, max_image_size(&config.machine), loader.ledger.clone())?.map(Arc::new);
         let mut server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let Nics { queues, far, filter } = nics::open(config)?;
@@ -117,7 +117,7 @@ impl Daemon {
         tracing::info!("serving {nic}");
         let (host, programs) = give_up_privileges(privileged, config, descriptors, &mut server, filter.as_deref())?;
         loader.set_programs(programs);
-        static_contexts::prepare_in_hook(config, uid, &loader, &mut contexts)?;
+        let contexts = static_contexts::prepare_in_hook(config, uid, &loader, contexts)?;
         LOG.start_thread().map_err(ServerError::Io)?;
         let shared = shared_config(config, &loader, stop, &server);
         let steering = queues.first().ok_or_else(threads::no_queue)?.steering();
@@ -324,9 +324,8 @@ fn shared_config(config: &Config, loader: &Arc<Loader>, stop: &Arc<AtomicBool>, 
 }
 
 /// Installs the contexts of the configuration.
-fn install(group: &WorkerGroup, contexts: Vec<(Description, Option<Prepared>)>) -> Result<Installed, DaemonError> {
+fn install(group: &WorkerGroup, contexts: Vec<(Description, Prepared)>) -> Result<Installed, DaemonError> {
     let (descriptions, installs): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
-    let installs = installs.into_iter().flatten().collect();
     let installed = group.change(Transaction { installs, ..Transaction::default() }).installed;
     let known = |(description, id): (Description, Result<u32, InstallError>)| match id {
         Ok(id) => Ok((description, id)),
