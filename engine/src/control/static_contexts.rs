@@ -37,7 +37,7 @@ fn ledger(limits: &Limits) -> Ledger {
 
 /// A context before the NIC is open.
 pub enum Waiting {
-    /// It runs in user space.
+    /// The context runs in user space.
     Prepared(Box<Prepared>),
     /// Its image's file, because the context may run in the hook, which there is only once the NIC is open. The account that spind runs as
     /// then need not be able to read the file.

@@ -12,7 +12,7 @@ use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, saturate};
 
 use super::eligible;
-use super::memory::context_memory;
+use super::memory::{charge_placed, context_memory};
 use crate::context::loader::Loader;
 use crate::hook::memory::{QUEUE, description, layout};
 use crate::hook::{Hook, Programs, Refusal, budget};
@@ -35,15 +35,15 @@ pub(super) struct Placed {
     pub(super) image: Arc<LoadedImage>,
     pub(super) memory: ContextMemory,
     pub(super) hook: Option<Arc<Hook>>,
-    /// Memory that only the program needs, on the user's bill.
-    pub(super) charge: Option<Arc<Charge>>,
+    /// The image and all memory, on the user's bill.
+    pub(super) charges: Vec<Arc<Charge>>,
 }
 
 impl Placed {
     /// A context in user space.
     ///
     /// # Errors
-    /// [`InstallError::TooLarge`], and that there is no memory.
+    /// [`InstallError::TooLarge`], the user's limit, and that there is no memory.
     pub(super) fn in_user_space(
         request: &Request<'_>,
         loader: &Loader,
@@ -52,7 +52,8 @@ impl Placed {
         let make = |len| Region::new(len).map_err(InstallError::from);
         let (parts, hpus) = ((&image.image, request.entries), request.run.hpus);
         let memory = context_memory(request.install, hpus, parts, &loader.machine, make)?;
-        Ok(Self { image, memory, hook: None, charge: None })
+        let charges = charge_placed((loader, request.uid), (&image, request.file), &memory)?;
+        Ok(Self { image, memory, hook: None, charges })
     }
 }
 
@@ -87,19 +88,20 @@ impl Request<'_> {
         let make = |len| programs.region(len).map_err(TierRefusal::from);
         let loaded = loader.load_in_hook(self.file, self.uid, |len| programs.region(len))?;
         let memory = context_memory(self.install, self.run.hpus, (image, self.entries), &loader.machine, make)?;
-        let hook = self.load(programs, loader, (&loaded, &memory), replies)?;
-        let charge = loader.ledger.charge(self.uid, BillKind::ContextMemory, hook.bytes());
-        let charge = charge.map_err(InstallError::from)?;
-        Ok(Some(Placed { image: loaded, memory, hook: Some(Arc::new(hook)), charge: Some(Arc::new(charge)) }))
+        let mut charges = charge_placed((loader, self.uid), (&loaded, self.file), &memory)?;
+        let (hook, charge) = self.load(programs, loader, (&loaded, &memory), replies)?;
+        charges.push(Arc::new(charge));
+        Ok(Some(Placed { image: loaded, memory, hook: Some(Arc::new(hook)), charges }))
     }
 
+    /// Loads the program, with memory that only this needs on the user's bill.
     fn load(
         &self,
         programs: &Arc<dyn Programs>,
         loader: &Loader,
         (image, memory): (&LoadedImage, &ContextMemory),
         replies: Option<ReplySource>,
-    ) -> Result<Hook, Refusal> {
+    ) -> Result<(Hook, Charge), TierRefusal> {
         let whole_pages = self.run.checks == Checks::Page;
         let layout = layout(&loader.machine, &image.memory, memory, whole_pages, self.run.hpus);
         let processors = programs.processors().min(layout.max_processors());
@@ -108,6 +110,9 @@ impl Request<'_> {
         let layout = Layout { processors, replies, host_queue, ..layout };
         let queue = (len > 0).then(|| programs.region((processors * queue::PART) as usize)).transpose()?;
         let slots = programs.region((layout.processors * SLOT) as usize)?;
+        let bytes = slots.len() + queue.as_ref().map_or(0, |queue| queue.len());
+        let charge = loader.ledger.charge(self.uid, BillKind::ContextMemory, bytes as u64);
+        let charge = charge.map_err(InstallError::from)?;
         let written = slots.write(0, &layout.slots(&description(memory, (HOST_ADDRESS, saturate(len)))));
         debug_assert!(written.is_some(), "the region was made for the slots");
         let configuration = programs.region(Maps::CONFIGURATION_SIZE as usize)?;
@@ -117,6 +122,6 @@ impl Request<'_> {
         let maps = [&configuration, &slots, image.memory.region(), memory.region()];
         let maps: Vec<_> = maps.into_iter().chain(&queue).collect();
         let program = programs.load(&self.install.name, self.file, &layout, options, &maps)?;
-        Hook::new(programs.clone(), program, slots, queue, &layout)
+        Ok((Hook::new(programs.clone(), program, slots, queue, &layout)?, charge))
     }
 }

@@ -66,24 +66,32 @@ pub(super) fn host_memory(
     Ok(Some(Arc::new(Region::create_with(install.host_mem, Box::new(charge))?)))
 }
 
-/// Charges what a context needs, except host memory. `more`: what was charged before.
+/// Charges an image, and a context's own memory.
 ///
 /// # Errors
 /// The user's limit.
-pub(super) fn charge_all(
+pub(super) fn charge_placed(
     (loader, uid): (&Loader, u32),
     (image, file): (&Arc<LoadedImage>, &[u8]),
     memory: &ContextMemory,
+) -> Result<Vec<Arc<Charge>>, InstallError> {
+    Ok(vec![charge_image(loader, uid, image, file)?, charge_memory(loader, uid, memory)?])
+}
+
+/// Charges a translation.
+///
+/// # Errors
+/// The user's limit.
+pub(super) fn charge_translation(
+    loader: &Loader,
+    uid: u32,
     translation: Option<&Arc<Translation>>,
-    more: Option<Arc<Charge>>,
-) -> Result<Arc<[Arc<Charge>]>, InstallError> {
-    let mut charges = vec![charge_image(loader, uid, image, file)?, charge_memory(loader, uid, memory)?];
-    if let Some(translation) = translation {
+) -> Result<Option<Arc<Charge>>, InstallError> {
+    let charge = |translation: &Arc<Translation>| {
         let bytes = translation.size().bytes as u64;
-        charges.push(loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)?);
-    }
-    charges.extend(more);
-    Ok(charges.into())
+        loader.ledger.charge_shared(uid, BillKind::Translations, translation, bytes)
+    };
+    Ok(translation.map(charge).transpose()?)
 }
 
 /// Charges an image with its memory, its file's symbols and its decoded code: about as many bytes as the file for each.

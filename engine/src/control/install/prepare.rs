@@ -12,7 +12,7 @@ use spin_matcher::KeySpec;
 
 use super::in_hook::{self, Placed};
 use super::limits::run_info;
-use super::memory::{charge_all, host_memory};
+use super::memory::{charge_translation, host_memory};
 use super::{abi_check, tier};
 use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
@@ -67,33 +67,32 @@ impl Prepared {
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
         match_spec.check_handlers(&entries.handlers, header.is_some())?;
+        let host = host_memory(&install, uid, limits, loader)?;
         let request =
             in_hook::Request { install: &install, run: &run, rules: &match_spec, entries: &entries, file, uid };
         let (tier, in_hook) = tier::settle(install.tier, request.enter(wanted, loader, &image.image))?;
-        let Placed { image, memory, hook, charge } = match in_hook {
+        let Placed { image, memory, hook, mut charges } = match in_hook {
             Some(in_hook) => in_hook,
             None => Placed::in_user_space(&request, loader, image)?,
         };
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
-        let charges = charge_all((loader, uid), (&image, file), &memory, translation.as_ref().ok(), charge)?;
-        let interpreted = interpreted(&translation, &image.image);
-        let user_space = tier.as_ref().and_then(tier::note);
-        let warnings = match_spec.never_holding().chain(narrowed).chain(user_space).chain(interpreted).collect();
+        charges.extend(charge_translation(loader, uid, translation.as_ref().ok())?);
+        let notes = tier.as_ref().and_then(tier::note).into_iter().chain(interpreted(&translation, &image.image));
+        let warnings = match_spec.never_holding().chain(narrowed).chain(notes).collect();
         let program = Program {
             translation,
             options,
             handlers: entries.handlers,
             l1_bytes: install.l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
             limits: jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit },
-            charges,
+            charges: charges.into(),
             hook,
             image,
         };
         Ok(Self {
             handle: None,
-            host: host_memory(&install, uid, limits, loader)?,
             install,
             uid,
             user_weight: grant.weight(),
@@ -103,6 +102,7 @@ impl Prepared {
             match_spec,
             key,
             header,
+            host,
             event_ring: EventRing::create(loader.machine.clusters)?,
             run,
             tier,
