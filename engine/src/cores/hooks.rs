@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hpu_vm::bpf::layout::{Counter, Counters as InHook};
 use spin_abi::counter_values::Counters;
 
 use super::hook_shares::Charge;
-use crate::hook::{Hook, HookCommand, HookFault, Usage};
+use crate::hook::{Hook, HookCommand, HookFault};
 
 /// The programs by context id, and what those of removed contexts have counted.
 #[derive(Debug, Default)]
@@ -23,8 +24,8 @@ struct Entry {
     uid: u32,
     /// Why its packets go to user space, if they do.
     left: Option<&'static str>,
-    /// What had been charged on each processor at the last look.
-    usage: Vec<Usage>,
+    /// What had been counted on each processor at the last look.
+    usage: Vec<InHook>,
     /// Whether packets were over its share between the last two looks.
     is_held: bool,
     /// Number of faults on each processor that are reported.
@@ -118,9 +119,13 @@ impl Hooks {
             let usage = entry.hook.usage();
             charges.resize(charges.len().max(usage.len()), Vec::new());
             for (of, (before, now)) in charges.iter_mut().zip(entry.usage.iter().zip(&usage)) {
-                of.push(Charge { uid: entry.uid, charged: now.charged.saturating_sub(before.charged) });
+                of.push(Charge {
+                    uid: entry.uid,
+                    charged: now.get(Counter::Charged).saturating_sub(before.get(Counter::Charged)),
+                });
             }
-            entry.is_held = entry.usage.iter().zip(&usage).any(|(before, now)| now.held > before.held);
+            entry.is_held =
+                entry.usage.iter().zip(&usage).any(|(before, now)| now.get(Counter::Held) > before.get(Counter::Held));
             entry.usage = usage;
         }
         charges
@@ -131,7 +136,10 @@ impl Hooks {
         for (index, entry) in self.programs.borrow().values().enumerate() {
             for (processor, (amounts, usage)) in amounts.iter().zip(&entry.usage).enumerate() {
                 let amount = amounts.get(index).copied().flatten();
-                entry.hook.allow(processor, amount.map_or(u64::MAX, |amount| usage.charged.saturating_add(amount)));
+                entry.hook.allow(
+                    processor,
+                    amount.map_or(u64::MAX, |amount| usage.get(Counter::Charged).saturating_add(amount)),
+                );
             }
         }
     }
@@ -167,9 +175,10 @@ impl Entry {
     fn take_faults(&mut self, context: u32) -> Option<NewFaults> {
         let mut faults = Vec::new();
         for (processor, (usage, reported)) in self.usage.iter().zip(&mut self.reported).enumerate() {
-            if usage.faults > *reported {
-                faults.extend(self.hook.faults(processor, *reported, usage.faults));
-                *reported = usage.faults;
+            let count = usage.get(Counter::Faults);
+            if count > *reported {
+                faults.extend(self.hook.faults(processor, *reported, count));
+                *reported = count;
             }
         }
         let count = self.reported.iter().sum();

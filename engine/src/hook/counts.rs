@@ -1,7 +1,6 @@
 //! Counters and faults of a program, as the engine's.
 
 use hpu_vm::bpf::layout::{Counter as InHook, Counters};
-use hpu_vm::memory::Region;
 use spin_abi::counters::Counter;
 
 /// What a program has counted on all processors.
@@ -9,13 +8,10 @@ use spin_abi::counters::Counter;
 pub struct HookCounts(Counters);
 
 impl HookCounts {
-    /// Reads the slots of a program. Each counter is read whole; they may be of different moments.
+    /// The sum of all processors' counters. Each counter is read whole; they may be of different moments.
     #[must_use]
-    pub fn read(slots: &Region) -> Self {
-        let mut bytes = vec![0; slots.len()];
-        let read = slots.read(0, &mut bytes);
-        debug_assert!(read.is_some(), "the region has as many bytes");
-        Self(Counters::sum(&bytes))
+    pub fn sum(usage: &[Counters]) -> Self {
+        Self(usage.iter().fold(Counters::default(), |sum, other| sum.plus(other)))
     }
 
     /// A counter of the program.

@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, fence};
 
-use hpu_vm::bpf::layout::{ALLOWANCE, Counter, HOST_REGISTERS, SLOT};
+use hpu_vm::bpf::layout::{ALLOWANCE, COUNTERS, Counters, HOST_REGISTERS, SLOT};
 use hpu_vm::bpf::queue::HostCommand;
 use hpu_vm::bpf::{Layout, Options, faults, queue};
 use hpu_vm::memory::{Region, SpaceError};
 use spin_abi::fault::Fault;
 use spin_abi::rules::{MAX_PROGRAMS, Target};
+
+use self::counts::HookCounts;
 
 /// Turns of loops per microsecond of a handler's time limit, and of a user's share. A turn takes up to about 0.1 µs.
 pub const CHARGE_PER_MICROSECOND: u64 = 10;
@@ -117,17 +119,6 @@ pub struct Hook {
     keeps_place: AtomicBool,
 }
 
-/// What a program has been charged on a processor, and its faults there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Turns of loops and packets.
-    pub charged: u64,
-    /// Packets that went to user space because the allowance was used up.
-    pub held: u64,
-    /// Faults.
-    pub faults: u64,
-}
-
 impl Hook {
     /// A loaded program, whose packets still go to user space.
     ///
@@ -173,12 +164,6 @@ impl Hook {
         self.keeps_place.store(true, Relaxed);
     }
 
-    /// Bytes of memory that only the program needs.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        (self.slots.len() + self.queue.as_ref().map_or(0, |queue| queue.len())) as u64
-    }
-
     /// Whether handlers may issue commands for host memory.
     #[must_use]
     pub const fn has_queue(&self) -> bool {
@@ -207,19 +192,14 @@ impl Hook {
         }
     }
 
-    /// What it has been charged on each processor.
+    /// What it has counted on each processor.
     #[must_use]
-    pub fn usage(&self) -> Vec<Usage> {
-        let word = |start: usize, counter: Counter| {
-            let mut bytes = [0; 8];
-            let read = self.slots.read(start + counter.offset() as usize, &mut bytes);
+    pub fn usage(&self) -> Vec<Counters> {
+        let of = |start| {
+            let mut bytes = [0; Counters::SIZE as usize];
+            let read = self.slots.read(start + COUNTERS as usize, &mut bytes);
             debug_assert!(read.is_some(), "each processor has a slot");
-            u64::from_ne_bytes(bytes)
-        };
-        let of = |start| Usage {
-            charged: word(start, Counter::Charged),
-            held: word(start, Counter::Held),
-            faults: word(start, Counter::Faults),
+            Counters::from_bytes(&bytes)
         };
         self.slot_starts().map(of).collect()
     }
@@ -245,10 +225,10 @@ impl Hook {
         (0..self.slots.len()).step_by(SLOT as usize)
     }
 
-    /// What it has counted.
+    /// What it has counted on all processors.
     #[must_use]
-    pub fn counts(&self) -> counts::HookCounts {
-        counts::HookCounts::read(&self.slots)
+    pub fn counts(&self) -> HookCounts {
+        HookCounts::sum(&self.usage())
     }
 }
 

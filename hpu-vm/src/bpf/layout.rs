@@ -94,17 +94,33 @@ impl Counter {
 pub struct Counters([u64; Counter::COUNT as usize]);
 
 impl Counters {
+    /// Number of bytes in a slot, from [`COUNTERS`] on.
+    pub const SIZE: u32 = 8 * Counter::COUNT;
+
+    /// The counters of a slot: [`Self::SIZE`] bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut counters = Self::default();
+        for (counter, bytes) in counters.0.iter_mut().zip(bytes.chunks_exact(8)) {
+            *counter = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        }
+        counters
+    }
+
+    /// Adds the counters of another processor.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (counter, other) in self.0.iter_mut().zip(other.0) {
+            *counter = counter.wrapping_add(other);
+        }
+        self
+    }
+
     /// Sums the counters of all slots.
     #[must_use]
     pub fn sum(slots: &[u8]) -> Self {
-        let mut sums = Self::default();
-        for slot in slots.chunks_exact(SLOT as usize) {
-            let counters = slot[COUNTERS as usize..].chunks_exact(8);
-            for (sum, counter) in sums.0.iter_mut().zip(counters) {
-                *sum = sum.wrapping_add(counter.try_into().map_or(0, u64::from_ne_bytes));
-            }
-        }
-        sums
+        let of_slot = |slot: &[u8]| Self::from_bytes(&slot[COUNTERS as usize..]);
+        slots.chunks_exact(SLOT as usize).map(of_slot).fold(Self::default(), |sum, other| sum.plus(&other))
     }
 
     /// The value of a counter.
