@@ -4,6 +4,8 @@ use hpu_vm::LoadError;
 use hpu_vm::memory::SpaceError;
 use spin_pspin::hpu::entries::EntriesError;
 
+use crate::hook::Refusal;
+
 /// The reason why an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -16,4 +18,10 @@ pub enum ImageError {
     /// The memory for the image cannot be allocated.
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
+}
+
+impl From<ImageError> for Refusal {
+    fn from(error: ImageError) -> Self {
+        Self::of(&error)
+    }
 }

@@ -81,10 +81,21 @@ impl Loader {
     /// # Errors
     /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
     pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, ImageError> {
-        let image = Image::load(file, &self.machine)?;
-        self.images.get((uid, FileId::of(file)), || {
-            let memory = ImageMemory::new(&image)?;
-            let entries = Entries::of(&image, &memory, &self.machine)?;
+        self.load_to(&self.images, file, uid, |image| ImageMemory::new(image).map_err(ImageError::from))
+    }
+
+    /// Loads an image to memory that `make` makes, unless it is among the `images` in use.
+    fn load_to<E: From<ImageError>>(
+        &self,
+        images: &WeakCache<(u32, FileId), LoadedImage>,
+        file: &[u8],
+        uid: u32,
+        make: impl FnOnce(&Image) -> Result<ImageMemory, E>,
+    ) -> Result<Arc<LoadedImage>, E> {
+        let image = Image::load(file, &self.machine).map_err(ImageError::from)?;
+        images.get((uid, FileId::of(file)), || {
+            let memory = make(&image)?;
+            let entries = Entries::of(&image, &memory, &self.machine).map_err(ImageError::from)?;
             Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
         })
     }
@@ -114,13 +125,7 @@ impl Loader {
         uid: u32,
         make: impl FnOnce(usize) -> Result<Arc<Region>, Refusal>,
     ) -> Result<Arc<LoadedImage>, Refusal> {
-        let refused = |error: &dyn std::fmt::Display| Refusal(error.to_string());
-        let image = Image::load(file, &self.machine).map_err(|error| refused(&error))?;
-        self.hook_images.get((uid, FileId::of(file)), || {
-            let memory = ImageMemory::new_in(&image, make)?;
-            let entries = Entries::of(&image, &memory, &self.machine).map_err(|error| refused(&error))?;
-            Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
-        })
+        self.load_to(&self.hook_images, file, uid, |image| ImageMemory::new_in(image, make))
     }
 
     /// Translates handlers of an image to machine code. The perf map names a new translation after `context`.

@@ -84,7 +84,7 @@ fn hook_access(
 fn hand_over(loader: &Arc<LoaderProcess>, server: &mut Server, filter: Option<&Filter>) -> Result<(), DaemonError> {
     server.entrust_files(loader).map_err(DaemonError::Loader)?;
     if let Some(filter) = filter {
-        loader.take_rules(filter.rule_maps(), Some(filter.programs())).map_err(DaemonError::Loader)?;
+        loader.take_rules(filter.rule_maps(), filter.programs()).map_err(DaemonError::Loader)?;
         filter.delegate(loader.clone());
     }
     Ok(())

@@ -69,15 +69,15 @@ impl LoaderProcess {
         }
     }
 
-    /// Gives it the maps of rules of an XDP program, and the map of the programs that this one calls, if it calls any. From then on it
-    /// sets the rules and the programs.
+    /// Gives it the maps of rules of an XDP program, and the map of the programs that this one calls. From then on it sets the rules and the
+    /// programs.
     ///
     /// # Errors
     /// The loader process has ended.
-    pub fn take_rules(&self, [tables, keys]: [BorrowedFd<'_>; 2], hooks: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn take_rules(&self, [tables, keys]: [BorrowedFd<'_>; 2], programs: BorrowedFd<'_>) -> io::Result<()> {
         self.ask_with(&Request::TableMap, Some(tables))?;
         self.ask_with(&Request::KeyMap, Some(keys))?;
-        hooks.map_or(Ok(()), |hooks| self.ask_with(&Request::HookMap, Some(hooks)).map(drop))
+        self.ask_with(&Request::HookMap, Some(programs)).map(drop)
     }
 
     /// Has the XDP program call a program by its index in the map of programs, in place of the one that it calls so far.
@@ -175,11 +175,11 @@ mod tests {
         let (map, filter) = (ArrayMap::new("spin_test", 8).expect("a map"), Filter::load().expect("root may"));
         let [tables, keys] = filter.rule_maps();
         for maps in [[map.as_fd(), keys], [tables, map.as_fd()], [keys, tables], [filter.sockets(), keys]] {
-            let refused = loader.take_rules(maps, None).expect_err("other maps").to_string();
+            let refused = loader.take_rules(maps, filter.programs()).expect_err("other maps").to_string();
             assert!(refused.contains("the maps are not those of rules"), "{refused}");
         }
         loader.set_rules(&RuleSet::default()).expect_err("no maps");
-        loader.take_rules([tables, keys], Some(map.as_fd())).expect("it runs");
+        loader.take_rules([tables, keys], map.as_fd()).expect("it runs");
         loader.set_rules(&RuleSet::default()).expect("they are maps of rules");
         let error = loader.set_hook(0, other.as_fd()).expect_err("another map").to_string();
         assert!(error.contains("the map is not one of programs"), "{error}");
