@@ -125,14 +125,7 @@ fn verdict(emitter: &mut Emitter<'_>) {
     emitter.asm.load(Size::Double, R0, STACK, SENT);
     emitter.asm.branch64(Condition::NotEqual, R0, 0, both);
     if emitter.input.layout.replies.is_some() {
-        let (unchanged, changed) = (emitter.asm.label(), emitter.asm.label());
-        rights::check_unchanged(emitter, changed);
-        emitter.asm.jump(unchanged);
-        emitter.asm.bind(changed);
-        load_slot(emitter);
-        count(emitter, Counter::PassForbidden, 1);
-        emitter.asm.jump(discards);
-        emitter.asm.bind(unchanged);
+        require(emitter, rights::check_unchanged, Counter::PassForbidden, discards);
     }
     count(emitter, Counter::Runs, 1);
     count(emitter, Counter::Passed, 1);
@@ -143,6 +136,18 @@ fn verdict(emitter: &mut Emitter<'_>) {
     emitter.asm.mov32(R1, Reason::Command as u32);
     emitter.asm.jump(emitter.exits.left);
     emitter.asm.bind(done);
+}
+
+/// Emits a check, which jumps to the label that it gets if it fails. Then `counter` is counted, and `otherwise` follows, with the slot in R1.
+fn require(emitter: &mut Emitter<'_>, check: impl FnOnce(&mut Emitter<'_>, Label), counter: Counter, otherwise: Label) {
+    let [holds, fails] = [(); 2].map(|()| emitter.asm.label());
+    check(emitter, fails);
+    emitter.asm.jump(holds);
+    emitter.asm.bind(fails);
+    load_slot(emitter);
+    count(emitter, counter, 1);
+    emitter.asm.jump(otherwise);
+    emitter.asm.bind(holds);
 }
 
 fn finished(emitter: &mut Emitter<'_>, done: Label) {
@@ -204,14 +209,7 @@ fn transmit(emitter: &mut Emitter<'_>, discard: Label) {
     emitter.asm.load(Size::Double, sent, STACK, SENT);
     emitter.asm.branch64(Condition::Equal, sent, 0, discard);
     if emitter.input.layout.replies.is_some() {
-        let (allowed, forbidden) = (emitter.asm.label(), emitter.asm.label());
-        rights::check_reply(emitter, forbidden);
-        emitter.asm.jump(allowed);
-        emitter.asm.bind(forbidden);
-        load_slot(emitter);
-        count(emitter, Counter::Forbidden, 1);
-        emitter.asm.jump(discard);
-        emitter.asm.bind(allowed);
+        require(emitter, rights::check_reply, Counter::Forbidden, discard);
         emitter.asm.load(Size::Double, sent, STACK, SENT);
     }
     emitter.asm.load(Size::Double, length, STACK, LENGTH);

@@ -52,49 +52,35 @@ pub(super) const fn check_constant(bits: Bits, op: Alu, from: Operand) -> Result
     if is_valid { Ok(()) } else { Err(Fault::Constant) }
 }
 
-fn alu32(op: Alu, a: u32, b: u32) -> u32 {
-    let [signed_a, signed_b] = [a, b].map(u32::cast_signed);
-    match op {
-        Alu::Add => a.wrapping_add(b),
-        Alu::Sub => a.wrapping_sub(b),
-        Alu::Mul => a.wrapping_mul(b),
-        Alu::Div => a.checked_div(b).unwrap_or(0),
-        Alu::DivSigned if b == 0 => 0,
-        Alu::DivSigned => signed_a.wrapping_div(signed_b).cast_unsigned(),
-        Alu::Mod => a.checked_rem(b).unwrap_or(a),
-        Alu::ModSigned if b == 0 => a,
-        Alu::ModSigned => signed_a.wrapping_rem(signed_b).cast_unsigned(),
-        Alu::Or => a | b,
-        Alu::And => a & b,
-        Alu::Xor => a ^ b,
-        Alu::Lsh => a << (b & 31),
-        Alu::Rsh => a >> (b & 31),
-        Alu::Arsh => (signed_a >> (b & 31)).cast_unsigned(),
-        Alu::Mov => b,
-    }
+/// Defines an operation on numbers of one width. Shifts use as many bits of the operand as name one of the width.
+macro_rules! operation {
+    ($name:ident, $number:ty) => {
+        fn $name(op: Alu, a: $number, b: $number) -> $number {
+            let [signed_a, signed_b] = [a, b].map(<$number>::cast_signed);
+            match op {
+                Alu::Add => a.wrapping_add(b),
+                Alu::Sub => a.wrapping_sub(b),
+                Alu::Mul => a.wrapping_mul(b),
+                Alu::Div => a.checked_div(b).unwrap_or(0),
+                Alu::DivSigned if b == 0 => 0,
+                Alu::DivSigned => signed_a.wrapping_div(signed_b).cast_unsigned(),
+                Alu::Mod => a.checked_rem(b).unwrap_or(a),
+                Alu::ModSigned if b == 0 => a,
+                Alu::ModSigned => signed_a.wrapping_rem(signed_b).cast_unsigned(),
+                Alu::Or => a | b,
+                Alu::And => a & b,
+                Alu::Xor => a ^ b,
+                Alu::Lsh => a << (b % <$number>::from(<$number>::BITS)),
+                Alu::Rsh => a >> (b % <$number>::from(<$number>::BITS)),
+                Alu::Arsh => (signed_a >> (b % <$number>::from(<$number>::BITS))).cast_unsigned(),
+                Alu::Mov => b,
+            }
+        }
+    };
 }
 
-fn alu64(op: Alu, a: u64, b: u64) -> u64 {
-    let [signed_a, signed_b] = [a, b].map(u64::cast_signed);
-    match op {
-        Alu::Add => a.wrapping_add(b),
-        Alu::Sub => a.wrapping_sub(b),
-        Alu::Mul => a.wrapping_mul(b),
-        Alu::Div => a.checked_div(b).unwrap_or(0),
-        Alu::DivSigned if b == 0 => 0,
-        Alu::DivSigned => signed_a.wrapping_div(signed_b).cast_unsigned(),
-        Alu::Mod => a.checked_rem(b).unwrap_or(a),
-        Alu::ModSigned if b == 0 => a,
-        Alu::ModSigned => signed_a.wrapping_rem(signed_b).cast_unsigned(),
-        Alu::Or => a | b,
-        Alu::And => a & b,
-        Alu::Xor => a ^ b,
-        Alu::Lsh => a << (b & 63),
-        Alu::Rsh => a >> (b & 63),
-        Alu::Arsh => (signed_a >> (b & 63)).cast_unsigned(),
-        Alu::Mov => b,
-    }
-}
+operation!(alu32, u32);
+operation!(alu64, u64);
 
 /// Sign-extends the lower `size` bytes. Extension to the register's own width does not exist.
 pub(super) const fn sign_extend(bits: Bits, size: Size, number: u64) -> Result<u64, Fault> {
