@@ -96,7 +96,7 @@ const NIC: [(&str, &str); 23] = [
     ),
     ("redirected_bytes", "bytes in redirected"),
     ("unserved", "of passed_kernel: frames that matched a rule, on a queue without a socket"),
-    ("called", "frames handed to the programs of handlers in the XDP hook"),
+    ("called", "frames for which the XDP program called the program of a handler"),
     ("rx_frames", "frames received"),
     ("rx_dropped", "frames dropped by the kernel: no free buffer, or longer than a buffer"),
     ("rx_ring_full", "frames dropped by the kernel: the receive ring was full"),

@@ -175,7 +175,7 @@ pub struct KeyRule {
     pub target: Target,
     /// Number of tests at the begin of the list whose rules go before the key.
     pub tests_before: u16,
-    /// Whether frames of some addresses go elsewhere.
+    /// Whether frames to some addresses have another target.
     pub has_narrower: bool,
 }
 

@@ -110,6 +110,6 @@ impl Answering {
         drop(self.running);
         let count = |name| counter(&stats, Some(handler.name()), name);
         let (in_hook, all) = (count("hook_runs")?, count("payload_runs")?);
-        if in_hook * 100 < all * IN_HOOK { Err(LabError::Elsewhere(in_hook, all)) } else { Ok(()) }
+        if in_hook * 100 < all * IN_HOOK { Err(LabError::NotInHook(in_hook, all)) } else { Ok(()) }
     }
 }

@@ -50,9 +50,9 @@ pub enum LabError {
     /// The socket of a measurement.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// Packets did not run where they should have.
+    /// Too few packets ran in the hook.
     #[error("{0} of {1} packets ran in the hook")]
-    Elsewhere(u64, u64),
+    NotInHook(u64, u64),
     /// Counters of spind.
     #[error(transparent)]
     Counters(#[from] counters::Error),

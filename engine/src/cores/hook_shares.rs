@@ -1,7 +1,7 @@
 //! Shares of users in the XDP hook: how much each program may be charged on a processor until the next time.
 //!
-//! The hook has no scheduler: a packet's handler runs when the packet arrives. What a program is charged beyond its share, by turns of
-//! loops and packets, goes to user space, where the scheduler divides the time. A user who has a processor to himself has no limit.
+//! The hook has no scheduler: a packet's handler runs when the packet arrives. What a program is charged beyond its share, by loop
+//! iterations and packets, goes to user space, where the scheduler divides the time. A user who has a processor to himself has no limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 

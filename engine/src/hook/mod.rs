@@ -21,12 +21,12 @@ use spin_abi::rules::{MAX_PROGRAMS, Target};
 
 use self::counts::HookCounts;
 
-/// Turns of loops per microsecond of a handler's time limit, and of a user's share. A turn takes up to about 0.1 µs.
+/// Loop iterations per microsecond of a handler's time limit, and of a user's share. An iteration takes up to about 0.1 µs.
 pub const CHARGE_PER_MICROSECOND: u64 = 10;
 /// Longest time of a handler in the hook, in microseconds: the processor does nothing else meanwhile.
 const MAX_TIME: u64 = 2_000;
 
-/// Turns of loops that a handler with a time limit in microseconds may take.
+/// Loop iterations that a handler with a time limit in microseconds may take.
 #[must_use]
 pub const fn budget(watchdog_us: u64) -> u64 {
     CHARGE_PER_MICROSECOND * if watchdog_us < MAX_TIME { watchdog_us } else { MAX_TIME }

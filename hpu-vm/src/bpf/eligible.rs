@@ -91,8 +91,8 @@ pub(super) fn check(cfg: &Cfg, facts: &Dataflow, reached: &[bool], layout: &Layo
     refused.or_else(command).map_or(Ok(()), Err)
 }
 
-/// Whether the program has the targets of a jump that ends a block: a return's, or the entries of a table. A jump elsewhere
-/// leaves the hook when it happens.
+/// Whether the program has the targets of a jump that ends a block: a return's, or the entries of a table. A jump to
+/// another address leaves the hook when it happens.
 fn is_followed(cfg: &Cfg, id: BlockId) -> bool {
     let block = &cfg.blocks[id];
     let End::Jump { likely, table } = &block.end else { return true };

@@ -28,7 +28,7 @@ pub const HOST_REGISTERS: [u32; 2] = [
 ];
 /// An allowance that is never reached.
 pub const UNLIMITED: u64 = u64::MAX;
-/// What a packet is charged besides the turns of its handler's loops.
+/// What a packet is charged besides its handler's loop iterations.
 pub const PACKET_CHARGE: u32 = 5;
 /// Offset in a slot of the latest [`FAULTS`] faults.
 pub const FAULT_RING: u32 = THREAD_POINTER + 64;
@@ -57,7 +57,7 @@ pub enum Counter {
     Left,
     /// Packets that user space should have had, but whose handler had already written.
     Lost,
-    /// Turns of loops, and [`PACKET_CHARGE`] for each packet whose handler began.
+    /// Loop iterations, and [`PACKET_CHARGE`] for each packet whose handler began.
     Charged,
     /// Packets that a verdict passed to the kernel.
     Passed,
@@ -73,8 +73,8 @@ pub enum Counter {
     Held,
     /// Sends of frames that are no answers, of handlers that may send only these.
     Forbidden,
-    /// Of [`Discarded`](Self::Discarded): packets that a verdict passed to the kernel after their ends were changed, which such handlers
-    /// may not do.
+    /// Of [`Discarded`](Self::Discarded): packets that a verdict passed to the kernel after their addresses or ports were changed, which
+    /// such handlers may not do.
     PassForbidden,
 }
 
@@ -139,7 +139,7 @@ pub struct Record {
     pub pc: u32,
     /// Second value of the outcome: see [`Outcome`].
     pub address: u32,
-    /// Turns of loops that are left of the budget.
+    /// Loop iterations that are left of the budget.
     pub budget: u64,
     /// Length of the frame to send; 0 when there is none.
     pub sent: u32,
@@ -265,7 +265,7 @@ impl Maps {
     pub const MEMORY: MapIndex = 2;
     /// Size of the configuration's value, in bytes.
     pub const CONFIGURATION_SIZE: u32 = 16;
-    /// Offset of the budget in the configuration: turns of loops, 8 bytes.
+    /// Offset of the budget in the configuration: loop iterations, 8 bytes.
     pub const BUDGET: u32 = 0;
     /// Offset of 8 bytes that are zero, which the verifier does not know.
     pub const ZERO: u32 = 8;

@@ -17,7 +17,7 @@ pub struct Options {
     /// Whether the verifier knows no constants that are in registers. It then finds sooner that two ways to a point are
     /// alike.
     pub opaque: bool,
-    /// Whether the verifier knows nothing of guest registers where a loop begins again. It then finds all turns alike.
+    /// Whether the verifier knows nothing of guest registers where a loop begins again. It then finds all iterations alike.
     pub forgetful: bool,
     /// Whether the packet in L1 is always a copy.
     pub copies_packet: bool,

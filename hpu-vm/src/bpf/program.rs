@@ -65,7 +65,7 @@ impl Program {
         self.guest_instructions
     }
 
-    /// Whether the handler has loops. The verifier follows each turn of one, unless [`Options::forgetful`].
+    /// Whether the handler has loops. The verifier follows each iteration of one, unless [`Options::forgetful`].
     #[must_use]
     pub const fn has_loops(&self) -> bool {
         self.has_loops

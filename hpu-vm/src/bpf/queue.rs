@@ -20,8 +20,8 @@ pub const FIRST: u32 = 64;
 pub const PART: u32 = FIRST + ENTRIES * ENTRY;
 /// Offset in an entry of the bytes of a copy.
 pub const DATA: u32 = 4 * (COMMAND_WORD_COUNT as u32 + 1);
-/// Turns of loops that a command takes from the handler's budget, for the time that user space needs for it.
-pub const TURNS: u32 = 10;
+/// Loop iterations that a command takes from the handler's budget, for the time that user space needs for it.
+pub const ITERATIONS: u32 = 10;
 /// Maximum number of bytes of a copy. The program has instructions for each of its words.
 pub const MAX_COPY: u32 = 128;
 

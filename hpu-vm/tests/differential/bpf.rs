@@ -14,7 +14,7 @@ use crate::engine::{Engine, Oracle, Outcome};
 use crate::memory::{Block, CLUSTER, HPU, MACHINE};
 use crate::program::Program;
 
-/// Turns of loops that a program may take. Those that take more are endless.
+/// Loop iterations that a program may take. Those that take more are endless.
 const BUDGET: u64 = 100_000;
 /// Instructions that a program may execute.
 const LIMIT: u64 = 50_000_000;

@@ -31,7 +31,7 @@ pub struct FilterCounters {
     pub redirected_bytes: u64,
     /// Frames that matched on a queue without a socket.
     pub unserved: u64,
-    /// Frames handed to programs of handlers.
+    /// Frames for which the program called the program of a handler.
     pub called: u64,
 }
 

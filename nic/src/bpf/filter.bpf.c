@@ -70,7 +70,7 @@ struct counters {
 	__u64 redirected;
 	__u64 redirected_bytes;
 	__u64 unserved; // matched, but no socket is bound to this queue: passed to the kernel
-	__u64 called; // handed to a handler's program
+	__u64 called; // a handler's program was called
 };
 
 // The table, replaced as a whole by storing another inner map. The first table is empty and matches nothing.

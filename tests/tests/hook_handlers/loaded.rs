@@ -15,7 +15,7 @@ pub const MACHINE: Machine = Machine::PSPIN;
 const HANDLER_MEM: u32 = 4 * PAGE;
 /// Bytes of each cluster's scratchpad.
 const SCRATCHPAD: u32 = 2 * PAGE;
-/// Turns of loops that a handler may take.
+/// Loop iterations that a handler may take.
 const BUDGET: u64 = 1_000_000;
 
 /// Memory that all processors share.

@@ -89,7 +89,7 @@ pub struct HookProcess {
     /// One request at a time.
     stream: Mutex<UnixStream>,
     /// Never waited for, so that spind's end waits for no verification.
-    _process: Option<Child>,
+    _process: Child,
 }
 
 impl HookProcess {
@@ -116,7 +116,7 @@ impl HookProcess {
         // The service manager hears from the main process alone.
         command.env_remove(notify::SOCKET).current_dir("/").process_group(0);
         command.arg(ARGUMENT).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-        Ok(Self { stream: Mutex::new(ours), _process: Some(command.spawn()?) })
+        Ok(Self { stream: Mutex::new(ours), _process: command.spawn()? })
     }
 
     fn ask(

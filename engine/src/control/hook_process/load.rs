@@ -25,7 +25,7 @@ type Variants = [Variant; 4];
 
 /// Order for a program without loops.
 const STRAIGHT: Variants = [PLAIN, FORGETFUL, OPAQUE_FORGETFUL, OPAQUE];
-/// Order for a program with loops, of which the verifier follows each turn unless it forgets.
+/// Order for a program with loops, of which the verifier follows each iteration unless it forgets.
 const WITH_LOOPS: Variants = [FORGETFUL, OPAQUE_FORGETFUL, PLAIN, OPAQUE];
 
 /// Reason why a handler was not loaded.

@@ -15,7 +15,7 @@ pub(in crate::bpf) fn emit(input: Input<'_>) -> Insns {
     for (place, &id) in order.iter().enumerate() {
         block(&mut emitter, id, order.get(place + 1).copied());
     }
-    control::turns(&mut emitter);
+    control::back_edges(&mut emitter);
     misses::stubs(&mut emitter);
     exits::exits(&mut emitter);
     emitter.asm.finish()

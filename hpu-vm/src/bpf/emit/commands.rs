@@ -142,8 +142,8 @@ fn queue_part(emitter: &mut Emitter<'_>, queue: MapIndex) {
 /// Takes the command from the budget. Goes to `left` if that is used up, or no entry of the queue is free.
 fn require_room(emitter: &mut Emitter<'_>, queue: MapIndex, left: Label) {
     emitter.asm.load(Size::Double, R0, STACK, BUDGET);
-    emitter.asm.branch64(Condition::Below, R0, queue::TURNS, left);
-    emitter.asm.alu64(Alu::Sub, R0, queue::TURNS);
+    emitter.asm.branch64(Condition::Below, R0, queue::ITERATIONS, left);
+    emitter.asm.alu64(Alu::Sub, R0, queue::ITERATIONS);
     emitter.asm.store(Size::Double, STACK, BUDGET, R0);
     queue_part(emitter, queue);
     emitter.asm.load(Size::Double, R0, END, in_part(queue::WRITTEN));

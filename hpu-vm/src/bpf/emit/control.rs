@@ -5,7 +5,7 @@ use spin_abi::map::RETURN_ADDRESS;
 
 use super::emitter::{Emitter, Input, R0, R1, STACK};
 use super::frame::{BUDGET, Home, SCRATCH, ZERO};
-use super::stub::Turn;
+use super::stub::BackEdge;
 use crate::analysis::cfg::{BlockId, End, TableId, Target};
 use crate::bpf::insn::{Alu, Condition, Insn, Label, Size};
 use crate::bpf::layout::Reason;
@@ -72,7 +72,7 @@ fn way(emitter: &mut Emitter<'_>, from: BlockId, target: &Target) -> Label {
     match target.block {
         Some(to) if is_back_edge(emitter, from, target) => {
             let label = emitter.asm.label();
-            emitter.turns.push(Turn { label, pc: emitter.at.pc, to });
+            emitter.back_edges.push(BackEdge { label, pc: emitter.at.pc, to });
             label
         }
         Some(to) => emitter.blocks[to],
@@ -130,9 +130,9 @@ fn search(emitter: &mut Emitter<'_>, id: BlockId, targets: &[Target]) {
     emitter.asm.jump(elsewhere);
 }
 
-/// Emits the edges that close loops: each turn takes one from the budget.
-pub(super) fn turns(emitter: &mut Emitter<'_>) {
-    for Turn { label, pc, to } in std::mem::take(&mut emitter.turns) {
+/// Emits the edges that close loops: each iteration takes one from the budget.
+pub(super) fn back_edges(emitter: &mut Emitter<'_>) {
+    for BackEdge { label, pc, to } in std::mem::take(&mut emitter.back_edges) {
         emitter.at.pc = pc;
         let over = emitter.fault(Cause::Watchdog, 0);
         emitter.asm.bind(label);

@@ -3,7 +3,7 @@
 use spin_abi::fault::Cause;
 
 use super::frame::{Home, Homes, ZERO};
-use super::stub::{Cursor, Exits, Stub, Turn};
+use super::stub::{BackEdge, Cursor, Exits, Stub};
 use crate::analysis::cfg::Cfg;
 use crate::analysis::dataflow::{Dataflow, RegState};
 use crate::bpf::assembler::Assembler;
@@ -45,7 +45,7 @@ pub(super) struct Emitter<'i> {
     /// Code behind the blocks.
     pub(super) stubs: Vec<Stub>,
     /// Edges that close loops.
-    pub(super) turns: Vec<Turn>,
+    pub(super) back_edges: Vec<BackEdge>,
     pub(super) exits: Exits,
 }
 
@@ -55,7 +55,7 @@ impl<'i> Emitter<'i> {
         let blocks = input.cfg.blocks.iter().map(|_| asm.label()).collect();
         let exits = Exits::new(&mut asm);
         let homes = Homes::new(input.cfg, &input.flow.reached);
-        Self { input, asm, homes, blocks, at: Cursor::default(), stubs: Vec::new(), turns: Vec::new(), exits }
+        Self { input, asm, homes, blocks, at: Cursor::default(), stubs: Vec::new(), back_edges: Vec::new(), exits }
     }
 
     /// What is known before the instruction in progress.

@@ -95,7 +95,7 @@ fn in_slot(offset: u32) -> i16 {
 }
 
 /// Copies the frame to the packet's window in L1: in pieces of 64 bytes, then 8, then 1. The offset comes from a zero
-/// that the verifier does not know, so that it finds all turns of a loop alike.
+/// that the verifier does not know, so that it finds all iterations of a loop alike.
 fn copy_packet(emitter: &mut Emitter<'_>) {
     const PIECES: [(u32, Size); 3] = [(64, Size::Double), (8, Size::Double), (1, Size::Byte)];
     let [from, to, offset, data, window] = [2, 3, 4, 5, 6].map(Register::new);

@@ -14,7 +14,7 @@ const VERSION: i16 = 14;
 const TOTAL_LENGTH: i16 = 16;
 const FRAGMENT: i16 = 20;
 const PROTOCOL: i16 = 23;
-/// Fields of the sender and of the receiver: offsets and sizes of both.
+/// Addresses and ports of the sender and of the receiver: offsets and sizes of both.
 const ENDS: [(i16, i16, Size); 4] =
     [(6, 0, Size::Word), (10, 4, Size::Half), (26, 30, Size::Word), (34, 36, Size::Half)];
 const SOURCE: i16 = 26;
@@ -26,7 +26,7 @@ const GROUPS: u32 = 224;
 const FRAME: Register = Register::R2;
 const VALUE: Register = Register::R3;
 
-/// Goes to user space with packets that handlers may not answer, and remembers the ends of all others.
+/// Goes to user space with packets that handlers may not answer, and remembers sender and receiver of all others.
 pub(super) fn receive(emitter: &mut Emitter<'_>, source: &ReplySource) {
     let other = emitter.exits.no_slot;
     plain(emitter, LENGTH, other);
@@ -46,7 +46,7 @@ pub(super) fn check_reply(emitter: &mut Emitter<'_>, forbidden: Label) {
     compare_ends(emitter, true, forbidden);
 }
 
-/// Goes to `forbidden` unless the frame still has the ends that it had.
+/// Goes to `forbidden` unless the frame still has the addresses and ports that it had.
 pub(super) fn check_unchanged(emitter: &mut Emitter<'_>, forbidden: Label) {
     plain(emitter, LENGTH, forbidden);
     compare_ends(emitter, false, forbidden);

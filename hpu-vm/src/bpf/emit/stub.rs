@@ -92,7 +92,7 @@ pub(super) enum Stub {
 
 /// An edge that closes a loop.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct BackEdge {
     pub(super) label: Label,
     pub(super) pc: u32,
     pub(super) to: BlockId,

@@ -114,7 +114,7 @@ impl Rules {
     }
 }
 
-/// Whether the verifier may refuse a form for this reason: it looks at each turn of a loop that counts from a constant,
+/// Whether the verifier may refuse a form for this reason: it looks at each loop iteration that counts from a constant,
 /// unless the form hides the constant from it. spind then tries another form.
 pub fn may_refuse(name: &str, form: Form, reason: &str) -> bool {
     let counts = name == "a loop of 2^32 turns" && !form.opaque && !form.forgetful;

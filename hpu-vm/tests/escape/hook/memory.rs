@@ -10,7 +10,7 @@ use spin_abi::regs;
 use crate::attack::FILL;
 use crate::guest::{CODE, DATA_LEN, HANDLER_MEM_LEN, MACHINE, OWN, PACKET, SCRATCHPAD_LEN};
 
-/// Turns of loops that an attacker may take.
+/// Loop iterations that an attacker may take.
 const BUDGET: u64 = 5000;
 /// Content of canaries.
 pub const CANARY: u8 = 0xc5;
