@@ -21,7 +21,8 @@ use spin_abi::rules::{MAX_PROGRAMS, Target};
 
 use self::counts::HookCounts;
 
-/// Loop iterations per microsecond of a handler's time limit, and of a user's share. An iteration takes up to about 0.1 µs.
+/// Loop iterations per microsecond of a handler's time limit, and of a user's share. Assumes 0.1 µs for an iteration, as with a
+/// cache miss in each.
 pub const CHARGE_PER_MICROSECOND: u64 = 10;
 /// Longest time of a handler in the hook, in microseconds: the processor does nothing else meanwhile.
 const MAX_TIME: u64 = 2_000;
