@@ -2,10 +2,10 @@
 
 use spin_abi::fault::{Cause, Fault};
 
-use super::layout::{Counter, FAULT_ENTRY, FAULT_RING, FAULTS};
+use super::layout::{FAULT_ENTRY, FAULT_RING, FAULTS};
 
 /// The faults of a slot behind the first `seen`, oldest first, without those that newer ones have overwritten. The caller has the
-/// [count](Counter::Faults) of them from before it read the slot.
+/// [count](super::layout::Counter::Faults) of them from before it read the slot.
 #[must_use]
 pub fn after(slot: &[u8], seen: u64, count: u64) -> Vec<Fault> {
     let first = seen.max(count.saturating_sub(FAULTS.into()));
@@ -20,19 +20,12 @@ fn fault(slot: &[u8], number: u64) -> Option<Fault> {
     Some(Fault { cause, pc: word(4)?, address: word(8)? })
 }
 
-/// The number of a slot's faults.
-#[must_use]
-pub fn count(slot: &[u8]) -> u64 {
-    let counter = slot.get(Counter::Faults.offset() as usize..).and_then(|bytes| bytes.first_chunk());
-    counter.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use spin_abi::fault::{Cause, Fault};
 
-    use super::{after, count};
-    use crate::bpf::layout::{Counter, FAULT_ENTRY, FAULT_RING, SLOT};
+    use super::after;
+    use crate::bpf::layout::{Counter, Counters, FAULT_ENTRY, FAULT_RING, SLOT};
 
     /// A slot with the faults that a program has written, one behind the other.
     fn slot(faults: u32) -> Vec<u8> {
@@ -52,8 +45,9 @@ mod tests {
         let fault = |number| Fault { cause: Cause::LoadAccess, pc: 0x1d00_0000 + number, address: number };
         for (faults, seen, expected) in [(0, 0, 0..0), (3, 0, 0..3), (3, 2, 2..3), (3, 3, 3..3), (40, 5, 24..40)] {
             let slot = slot(faults);
-            assert_eq!(count(&slot), u64::from(faults));
-            assert_eq!(after(&slot, seen, count(&slot)), expected.map(fault).collect::<Vec<_>>(), "{faults}, {seen}");
+            let count = Counters::sum(&slot).get(Counter::Faults);
+            assert_eq!(count, u64::from(faults));
+            assert_eq!(after(&slot, seen, count), expected.map(fault).collect::<Vec<_>>(), "{faults}, {seen}");
         }
     }
 }
