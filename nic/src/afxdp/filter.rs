@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use libbpf_rs::libbpf_sys::{bpf_prog_test_run_opts, bpf_test_run_opts};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use spin_abi::rules::{MAX_PROGRAMS, RuleSet, Target};
 
 use super::rule_maps::RuleMaps;
 use crate::bpf::{self, Aligned, map, program, refused, system};
 use crate::error::NicError;
+use crate::hook::sys::test_run;
 use crate::steering::FlowSteering;
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
@@ -170,21 +170,10 @@ impl Filter {
 
     /// The program's result, and the nanoseconds of a run.
     fn run(&self, program: BorrowedFd<'_>, frame: &[u8], runs: u32) -> Result<(u32, u32), NicError> {
-        let length = u32::try_from(frame.len()).map_err(|error| NicError::system("run it", io::Error::other(error)))?;
-        let mut options = bpf_test_run_opts {
-            sz: size_of::<bpf_test_run_opts>() as u64,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: length,
-            repeat: runs.cast_signed(),
-            ..Default::default()
-        };
-        // SAFETY: `options` has the size it claims. `data_in` points at `data_size_in` readable bytes. All other pointers
-        // are null with size 0, so the kernel writes to `options` alone.
-        let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-        if result < 0 {
-            return Err(NicError::system("run the XDP program on a frame", io::Error::from_raw_os_error(-result)));
-        }
-        Ok((options.retval, options.duration))
+        let run = test_run(program, frame, &mut [], runs);
+        let (result, _, nanoseconds) =
+            run.map_err(|error| NicError::system("run the XDP program on a frame", error))?;
+        Ok((result, nanoseconds))
     }
 }
 

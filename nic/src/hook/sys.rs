@@ -129,9 +129,9 @@ fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// Runs a program on a frame, `repeat` times. Writes the frame that the last run left to `output`, and returns the
+/// Runs a program on a frame, `repeat` times. Writes the frame that the last run left to `output`, unless that is empty. Returns the
 /// program's result, the length of that frame, and the average nanoseconds of a run.
-pub(super) fn test_run(
+pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
     output: &mut [u8],
@@ -141,7 +141,8 @@ pub(super) fn test_run(
     let mut options = bpf_test_run_opts {
         sz: size_of::<bpf_test_run_opts>() as u64,
         data_in: frame.as_ptr().cast(),
-        data_out: output.as_mut_ptr().cast(),
+        // The kernel takes a size of 0 for no bound.
+        data_out: if output.is_empty() { ptr::null_mut() } else { output.as_mut_ptr().cast() },
         data_size_in: size(frame.len())?,
         data_size_out: size(output.len())?,
         // The caller gives at most i32::MAX.
@@ -149,7 +150,7 @@ pub(super) fn test_run(
         ..Default::default()
     };
     // SAFETY: `options` has the size it claims. `data_in` points at `data_size_in` readable bytes, and `data_out` at
-    // `data_size_out` writable bytes. All other pointers are null with size 0.
+    // `data_size_out` writable bytes, or is null. All other pointers are null with size 0.
     let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
