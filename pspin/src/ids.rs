@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spin_frame::Frame;
 
-use crate::mpq::{MpqId, Owned};
+use crate::mpq::Owned;
 
 /// Index of a context in the engine, reused after removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,16 +79,6 @@ impl MessageRef {
     #[inline]
     pub const fn home(&self) -> u32 {
         self.home as u32
-    }
-
-    /// The number by which handlers know the message in queue `mpq`.
-    #[must_use]
-    #[inline]
-    pub const fn flow(&self, mpq: MpqId) -> u32 {
-        match self.flow {
-            Some(flow) => flow as u32,
-            None => mpq.0,
-        }
     }
 }
 

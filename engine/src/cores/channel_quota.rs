@@ -28,20 +28,19 @@ const fn index(slot: Slot) -> usize {
     slot.0 as usize % SLOTS
 }
 
-/// Shares and drops of the contexts on one channel. The worker writes the shares, the distributor the drops.
+/// Shares of the contexts on the channels to a worker, which writes them.
 #[derive(Debug)]
 pub(crate) struct QuotaTable {
-    /// Whether the distributor enforces quotas: several contexts exist, and none stalls reception when its share is full.
+    /// Whether senders enforce quotas: several contexts exist, and none stalls reception when its share is full.
     enforced: AtomicBool,
     /// Shares of the channel by slot, in units of 1/[`WHOLE`].
     shares: Box<[AtomicU32]>,
-    drops: Drops,
 }
 
-/// Drop counters, on cache lines of their own: the worker reads `total` in each poll.
+/// Drop counters of one channel, which its sender writes. They are on cache lines of their own: the worker reads `total` in each poll.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Drops {
+pub(crate) struct Drops {
     /// The sum of all slots, written after `by_slot`.
     total: AtomicU64,
     by_slot: Box<[AtomicU64]>,
@@ -49,12 +48,24 @@ struct Drops {
 
 impl Default for QuotaTable {
     fn default() -> Self {
-        let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Self {
-            enforced: AtomicBool::new(false),
-            shares: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
-            drops: Drops { total: AtomicU64::new(0), by_slot: zeros() },
-        }
+        Self { enforced: AtomicBool::new(false), shares: (0..SLOTS).map(|_| AtomicU32::new(0)).collect() }
+    }
+}
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self { total: AtomicU64::new(0), by_slot: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl Drops {
+    /// Counts a packet of a context.
+    #[cold]
+    pub(crate) fn count(&self, slot: Slot) {
+        // Only this thread writes the counters.
+        let dropped = &self.by_slot[index(slot)];
+        dropped.store(dropped.load(Relaxed) + 1, Relaxed);
+        self.total.store(self.total.load(Relaxed) + 1, Release);
     }
 }
 
@@ -72,33 +83,28 @@ impl QuotaTable {
 /// The worker's view of the drops on a channel.
 #[derive(Debug)]
 pub(crate) struct DropReader {
-    table: Arc<QuotaTable>,
+    drops: Arc<Drops>,
     total: u64,
     by_slot: Box<[u64]>,
 }
 
 impl DropReader {
-    pub(crate) fn new(table: Arc<QuotaTable>) -> Self {
-        Self { table, total: 0, by_slot: vec![0; SLOTS].into() }
-    }
-
-    /// The table that both ends share.
-    pub(crate) fn table(&self) -> &QuotaTable {
-        &self.table
+    pub(crate) fn new(drops: Arc<Drops>) -> Self {
+        Self { drops, total: 0, by_slot: vec![0; SLOTS].into() }
     }
 
     /// Calls `each` with each slot whose packets were dropped since the last call, and with their number.
     #[inline]
     pub(crate) fn read(&mut self, each: impl FnMut(Slot, u64)) {
-        if self.table.drops.total.load(Acquire) != self.total {
+        if self.drops.total.load(Acquire) != self.total {
             self.read_all(each);
         }
     }
 
     #[cold]
     fn read_all(&mut self, mut each: impl FnMut(Slot, u64)) {
-        self.total = self.table.drops.total.load(Acquire);
-        for ((slot, known), now) in (0..).zip(&mut self.by_slot).zip(&self.table.drops.by_slot) {
+        self.total = self.drops.total.load(Acquire);
+        for ((slot, known), now) in (0..).zip(&mut self.by_slot).zip(&self.drops.by_slot) {
             let now = now.load(Relaxed);
             let new = now - std::mem::replace(known, now);
             if new > 0 {
@@ -177,7 +183,7 @@ impl TransitCount {
         self.active = false;
     }
 
-    /// Whether a packet of a context may be staged. Counts the packet, in transit or as dropped.
+    /// Whether a packet of a context may be staged. If so, it counts as in transit.
     #[inline]
     pub(crate) fn admit(&mut self, slot: Slot) -> bool {
         !self.active || self.admit_counted(slot)
@@ -193,12 +199,6 @@ impl TransitCount {
             *count += 1;
             self.room -= 1;
             self.owners.push_back(slot);
-        } else {
-            let Drops { total, by_slot } = &self.table.drops;
-            // Only this thread writes the counters.
-            let dropped = &by_slot[index(slot)];
-            dropped.store(dropped.load(Relaxed) + 1, Relaxed);
-            total.store(total.load(Relaxed) + 1, Release);
         }
         is_admitted
     }
@@ -208,7 +208,7 @@ impl TransitCount {
 mod tests {
     use std::sync::Arc;
 
-    use super::{DropReader, QuotaTable, TransitCount, UNCOUNTED};
+    use super::{DropReader, Drops, QuotaTable, TransitCount, UNCOUNTED};
     use crate::sched::weights::Part;
     use spin_pspin::ids::Slot;
 
@@ -225,20 +225,29 @@ mod tests {
             let table = Arc::new(QuotaTable::default());
             let part = |weight| Part::new(weight, weights[0] + weights[1]);
             table.set(true, [(flood, part(weights[0])), (other, part(weights[1]))].into_iter());
-            let (mut transit, mut drops) = (TransitCount::new(table.clone(), SIZE), DropReader::new(table));
+            let mut transit = TransitCount::new(table, SIZE);
             // All packets that are out are held by the worker.
             transit.begin_batch(UNCOUNTED + 1, SIZE, || 0);
             let flooded = admitted(&mut transit, flood, 5000);
             assert_eq!([flooded, admitted(&mut transit, other, 5000)], shares);
-            let mut dropped = Vec::new();
-            drops.read(|slot, count| dropped.push((slot, count)));
-            assert_eq!(dropped, [(flood, 5000 - shares[0] as u64), (other, 5000 - shares[1] as u64)]);
-            drops.read(|_, _| unreachable!("all were read"));
             // The worker takes one packet of the flood, whose place is then free.
             let all = shares[0] + shares[1];
             transit.begin_batch(UNCOUNTED + 1, SIZE + 1 - all, || all - 1);
             assert_eq!([flood, other].map(|slot| admitted(&mut transit, slot, 5)), [1, 0]);
         }
+    }
+
+    #[test]
+    fn drops_are_read_once() {
+        let counted = Arc::new(Drops::default());
+        let mut drops = DropReader::new(counted.clone());
+        for (slot, count) in [(3, 2), (255, 1)] {
+            (0..count).for_each(|_| counted.count(Slot(slot)));
+        }
+        let mut dropped = Vec::new();
+        drops.read(|slot, count| dropped.push((slot, count)));
+        assert_eq!(dropped, [(Slot(3), 2), (Slot(255), 1)]);
+        drops.read(|_, _| unreachable!("all were read"));
     }
 
     #[test]

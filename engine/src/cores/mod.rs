@@ -9,6 +9,7 @@
 //! * [`idle`]: when a thread without work goes to sleep.
 //! * `group`: all threads as a group. Contexts are changed on all of them.
 //! * `hooks`: programs in the XDP hook. `hook_monitor` looks after them, `hook_shares` divides processors between users.
+//! * `units`: the division of cores into units.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;
@@ -24,11 +25,13 @@ mod links;
 pub(crate) mod local_share;
 pub mod packet_channel;
 pub mod packet_channels;
+pub(crate) mod packet_meta;
 mod poller;
 pub mod receive_only;
 mod slot_allocator;
 mod thread;
 mod transaction;
+pub mod units;
 
 pub use error::ThreadError;
 pub use group::{ClusterThread, Receiving, WorkerGroup};

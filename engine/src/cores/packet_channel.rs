@@ -5,7 +5,7 @@
 //!             --refills--> its ChannelQueue  empty frames, for copies
 //!             <--returns-- its ChannelQueue  each frame again, and what to do with it
 //! ```
-//! Frames go through a [`spin_sync::CreditTx`], their metadata through a [`spin_sync::SidebandTx`].
+//! Frames go through a [`spin_sync::CreditTx`], their metadata through [`packet_meta`](crate::cores::packet_meta).
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use spin_matcher::MessageKey;
 use spin_nic::frame::TxClosed;
 use spin_nic::prefetch_to_write;
 use spin_nic::steering::AcceptAll;
 use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
 use spin_sync::{SidebandRx, SidebandTx, sideband};
 
-use crate::cores::channel_quota::{DropReader, QuotaTable, TransitCount};
+use crate::cores::channel_quota::{DropReader, Drops, QuotaTable, TransitCount};
+use crate::cores::packet_meta::{MetaRx, MetaTx, packet_meta};
 use crate::egress::pass_cost::PassCost;
 use crate::ingress::matched::Match;
 use crate::sched::weights::Part;
@@ -40,35 +40,24 @@ pub enum ReturnAction {
     PassToKernel,
 }
 
-/// Match of a packet, with the first 16 bytes of its key. Few keys are longer. Their tails go through a sideband of their own,
-/// since cross-core traffic costs per cache line.
-#[derive(Clone, Copy, Debug)]
-struct PacketMeta {
-    owner: Slot,
-    end_of_message: bool,
-    length: u8,
-    key: [u64; 2],
-}
-
 /// The distributor's end.
 #[derive(Debug)]
 pub struct PacketTx {
     frames: spin_sync::CreditTx<Frame, Frame, Frame>,
-    found: SidebandTx<PacketMeta>,
-    /// Tails of the keys that are longer than 16 bytes.
-    rest: SidebandTx<[u64; 4]>,
+    meta: MetaTx,
     back: SidebandRx<ReturnAction>,
     /// Scratch list of reclaimed frames.
     returned: Vec<Frame>,
     quota: TransitCount,
+    drops: Arc<Drops>,
 }
 
 /// The worker's end for packets.
 #[derive(Debug)]
 pub struct PacketRx {
     frames: spin_sync::CreditRx<Frame>,
-    found: SidebandRx<PacketMeta>,
-    rest: SidebandRx<[u64; 4]>,
+    meta: MetaRx,
+    quotas: Arc<QuotaTable>,
     /// Counts of packets that the distributor dropped because their context was over its quota.
     drops: DropReader,
     /// Cost of a frame that is returned for the kernel.
@@ -92,11 +81,11 @@ pub fn packet_channel(
     worker: Arc<Wakeup>,
 ) -> (PacketTx, PacketRx, ChannelQueue) {
     let (items, packets, frames) = spin_sync::credit_channel(size, max_refills, distributor, worker);
-    let ((found, found_rx), (rest, rest_rx), (back, back_rx)) = (sideband(size), sideband(size), sideband(size));
-    let quotas = Arc::new(QuotaTable::default());
-    let (quota, drops) = (TransitCount::new(quotas.clone(), size), DropReader::new(quotas));
-    let tx = PacketTx { frames: items, found, rest, back: back_rx, returned: Vec::with_capacity(size), quota };
-    let rx = PacketRx { frames: packets, found: found_rx, rest: rest_rx, drops, pass_cost: Arc::new(PassCost::new(1)) };
+    let ((meta, meta_rx), (back, back_rx)) = (packet_meta(size), sideband(size));
+    let (quotas, drops) = (Arc::new(QuotaTable::default()), Arc::new(Drops::default()));
+    let (quota, reader) = (TransitCount::new(quotas.clone(), size), DropReader::new(drops.clone()));
+    let tx = PacketTx { frames: items, meta, back: back_rx, returned: Vec::with_capacity(size), quota, drops };
+    let rx = PacketRx { frames: packets, meta: meta_rx, quotas, drops: reader, pass_cost: Arc::new(PassCost::new(1)) };
     (tx, rx, ChannelQueue::new(frames, back, max_frame))
 }
 
@@ -125,37 +114,30 @@ impl PacketTx {
     /// Whether a packet of a context may be staged. If not, it is counted as dropped.
     #[inline]
     pub(crate) fn admits(&mut self, slot: Slot) -> bool {
-        self.quota.admit(slot)
+        let is_admitted = self.quota.admit(slot);
+        if !is_admitted {
+            self.drops.count(slot);
+        }
+        is_admitted
     }
 
     /// Stages a packet for [`PacketTx::hand_over`].
     #[inline]
     pub fn stage(&mut self, frame: Frame, found: &Match) {
-        let ((key, length), rest) = found.key.split();
-        let &Match { owner, end_of_message, .. } = found;
         self.frames.staged.push(frame);
-        self.found.staged.push(PacketMeta { owner, end_of_message, length, key });
-        if let Some(rest) = rest {
-            self.rest.staged.push(rest);
-        }
+        self.meta.stage(found);
     }
 
     /// Takes the staged frames back.
     pub fn unstage(&mut self) -> impl Iterator<Item = Frame> + '_ {
-        self.found.staged.clear();
-        self.rest.staged.clear();
+        self.meta.unstage();
         self.quota.reset();
         self.frames.staged.drain(..)
     }
 
     /// Sends staged packets as far as there is credit, and refills.
     pub fn hand_over(&mut self, refill: impl FnMut() -> Option<Frame>) {
-        let ready = self.frames.ready();
-        if !self.rest.staged.is_empty() {
-            let long = self.found.staged[..ready].iter().filter(|meta| MessageKey::goes_on(meta.length)).count();
-            self.rest.write(long);
-        }
-        self.found.write(ready);
+        self.meta.write(self.frames.ready());
         self.frames.send(refill);
     }
 
@@ -190,23 +172,14 @@ impl PacketRx {
 
     /// Takes the next `count` packets, which have to be there: their frames, then their matches.
     #[inline]
-    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Match)) {
+    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), found: impl FnMut(Match)) {
         let count = self.frames.take(count, frame);
-        let rest = &mut self.rest;
-        self.found.read(count, |meta| {
-            let &PacketMeta { owner, end_of_message, length, key } = meta;
-            let key = MessageKey::join((key, length), || {
-                let mut behind = [0; 4];
-                rest.read(1, |&rest| behind = rest);
-                behind
-            });
-            found(Match { owner, end_of_message, key });
-        });
+        self.meta.read(count, found);
     }
 
     /// Sets the contexts' shares of the channel, and whether the distributor enforces them.
     pub(crate) fn set_quotas(&self, enforced: bool, parts: impl Iterator<Item = (Slot, Part)>) {
-        self.drops.table().set(enforced, parts);
+        self.quotas.set(enforced, parts);
     }
 
     /// Calls `each` with each context whose packets the distributor dropped since the last call, and with their number.
@@ -218,9 +191,7 @@ impl PacketRx {
     /// Whether one of the next `max` packets belongs to a context that `is_wanted`.
     #[cold]
     pub(crate) fn has_any(&mut self, max: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
-        let mut found = false;
-        self.found.peek(max, |metas| found |= metas.iter().any(|meta| is_wanted(meta.owner)));
-        found
+        self.meta.has_any(max, is_wanted)
     }
 
     /// Takes all packets.

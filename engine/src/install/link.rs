@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spin_abi::control::ContextInfo;
+use spin_abi::control::{Abi, ContextInfo};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_matcher::table::CompiledEntry;
@@ -85,7 +85,8 @@ impl Worker {
         self.set_routes(RoutingTable { table, slots });
         let (uid, user_weight) = (prepared.uid, prepared.user_weight.clamp(1, MOST_WEIGHT));
         self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
-        self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0));
+        let pspin = matches!(prepared.run.abi, Abi::Pspin | Abi::Fpspin);
+        self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0), pspin);
         let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
         let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
         self.core.contexts.timeouts += u32::from(context.may_time_out());

@@ -4,6 +4,7 @@
 //! * `handle`: handles of contexts, and users.
 //! * `match_spec`: the packets that a context gets.
 //! * `ports`: ports that contexts take.
+//! * `placement`: the units and workers that run a context.
 //! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
 //! * `ledger`: the memory that each user takes.
 //! * `link`: attaching, changing and detaching contexts of a worker, between two polls.
@@ -13,12 +14,14 @@ mod handle;
 pub mod ledger;
 mod link;
 pub(crate) mod match_spec;
+mod placement;
 pub mod ports;
 mod prepared;
 
 pub use error::InstallError;
 pub use handle::{ContextHandle, User};
 pub use match_spec::MatchSpec;
+pub use placement::{Home, UnitRange, WorkerRange};
 pub use prepared::Prepared;
 pub use spin_pspin::hpu::send_rights::SendRights;
 

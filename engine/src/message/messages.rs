@@ -48,7 +48,13 @@ pub struct Messages {
     entries: Box<[FlowEntry]>,
     /// Key bytes behind the first ones, by queue, for keys that are that long.
     key_tails: Box<[[u64; 4]]>,
+    /// Free queues with PsPIN's numbers, which are the first `pspin_queues`.
     free: Vec<MpqId>,
+    /// Free queues with higher numbers.
+    free_further: Vec<MpqId>,
+    pspin_queues: u32,
+    /// Whether a context takes only queues with PsPIN's numbers.
+    only_pspin: Vec<bool>,
     /// The number of messages that were put in buckets.
     begun: u64,
     /// The number of queues that messages hold, by context.
@@ -69,16 +75,19 @@ pub struct Messages {
 const LOOKED_AT: u32 = 256;
 
 impl Messages {
-    /// A table for `queues` queues, all free.
+    /// A table for `queues` queues, all free. The first `pspin_queues` have numbers that PsPIN has.
     #[must_use]
-    pub fn new(queues: u32) -> Self {
+    pub fn new(queues: u32, pspin_queues: u32) -> Self {
         let nobody = FlowEntry { head: ([0; 2], 0), context: Slot::NOBODY, next: NONE, used: 0 };
         Self {
             seed: HashSeed::new(RandomState::new().hash_one(queues)),
             buckets: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
             entries: vec![nobody; queues as usize].into(),
             key_tails: vec![[0; 4]; queues as usize].into(),
-            free: (0..queues).rev().map(MpqId).collect(),
+            free: (0..pspin_queues).rev().map(MpqId).collect(),
+            free_further: (pspin_queues..queues).rev().map(MpqId).collect(),
+            pspin_queues,
+            only_pspin: Vec::new(),
             begun: 0,
             held: Vec::new(),
             users: Vec::new(),
@@ -88,12 +97,15 @@ impl Messages {
         }
     }
 
-    /// Makes room for the messages of a context, which belongs to the user with the number `user`.
-    pub fn add_context(&mut self, context: Slot, user: u32) {
+    /// Makes room for the messages of a context, which belongs to the user with the number `user`. `pspin`: it takes only queues with
+    /// PsPIN's numbers.
+    pub fn add_context(&mut self, context: Slot, user: u32, pspin: bool) {
         let slots = self.held.len().max(context.0 as usize + 1);
         self.held.resize(slots, 0);
         self.users.resize(slots, user);
         self.users[context.0 as usize] = user;
+        self.only_pspin.resize(slots, false);
+        self.only_pspin[context.0 as usize] = pspin;
         self.held_by_user.resize(self.held_by_user.len().max(user as usize + 1), 0);
     }
 
@@ -179,11 +191,26 @@ impl Messages {
         None
     }
 
-    /// The queue that the next new message will get; `None` when all are taken.
+    /// The queue that the next new message of a context will get; `None` when all that it may have are taken.
     #[must_use]
     #[inline]
-    pub fn next_free(&self) -> Option<MpqId> {
-        self.free.last().copied()
+    pub fn next_free(&self, context: Slot) -> Option<MpqId> {
+        self.free.last().or_else(|| self.free_further.last().filter(|&&mpq| self.may_take(context, mpq))).copied()
+    }
+
+    /// Takes the [next free](Messages::next_free) queue.
+    #[inline]
+    fn take_free(&mut self, context: Slot) -> Option<MpqId> {
+        self.free.pop().or_else(|| {
+            let mpq = self.next_free(context)?;
+            self.free_further.truncate(self.free_further.len() - 1);
+            Some(mpq)
+        })
+    }
+
+    /// Whether a message of a context may have a queue.
+    pub fn may_take(&self, context: Slot, mpq: MpqId) -> bool {
+        mpq.0 < self.pspin_queues || !self.only_pspin[context.0 as usize]
     }
 
     /// Gives the [next free](Messages::next_free) queue to a message that is not open and whose first frame arrived at `now`.
@@ -195,7 +222,7 @@ impl Messages {
     #[inline]
     pub fn begin_in(&mut self, bucket: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let (head, rest) = key.split();
-        let mpq = self.free.pop()?;
+        let mpq = self.take_free(context)?;
         self.entries[mpq.0 as usize] = FlowEntry { head, context, next: self.buckets[bucket], used: now };
         self.held[context.0 as usize] += 1;
         if let Some(rest) = rest {
@@ -256,7 +283,8 @@ impl Messages {
         *link = next;
         let context = std::mem::replace(&mut self.entries[mpq.0 as usize].context, Slot::NOBODY);
         self.held[context.0 as usize] -= 1;
-        self.free.push(mpq);
+        let free = if mpq.0 < self.pspin_queues { &mut self.free } else { &mut self.free_further };
+        free.push(mpq);
     }
 
     /// Prefetches a message's [bucket](Messages::bucket). Returns its number.
@@ -300,7 +328,7 @@ impl Messages {
         let from_here = (self.victims..).zip(after).chain((0..).zip(before)).take(LOOKED_AT as usize);
         let eviction_candidate = from_here
             .map(|(number, entry)| (MpqId(number), entry))
-            .filter(|(_, entry)| entry.context != Slot::NOBODY)
+            .filter(|(mpq, entry)| entry.context != Slot::NOBODY && self.may_take(context, *mpq))
             .filter(|(_, entry)| self.holds_more(entry.context, context) || (entry.context == context && idle(entry)))
             .filter(|(mpq, _)| quiescent(*mpq))
             .min_by_key(|(_, entry)| (Reverse(self.rank(entry.context)), entry.used))
@@ -375,11 +403,12 @@ impl Messages {
             held[entry.context.0 as usize] += 1;
         }
         assert_eq!(held, self.held, "queues held by context");
-        let mut free = self.free.clone();
+        let mut free = [&self.free[..], &self.free_further].concat();
+        let count = free.len();
         free.sort_unstable();
         free.dedup();
         let taken = held.iter().sum::<u32>() as usize;
-        assert_eq!((free.len(), free.len() + taken), (self.free.len(), self.entries.len()), "free queues");
+        assert_eq!((free.len(), free.len() + taken), (count, self.entries.len()), "free queues");
         for mpq in free {
             assert_eq!(self.entries[mpq.0 as usize].context, Slot::NOBODY, "{mpq:?} is free and held");
             assert!(is_free(mpq), "{mpq:?} has a message, and nobody holds it");
@@ -414,8 +443,8 @@ mod tests {
 
     #[test]
     fn one_that_may_be_taken_over_is_found_wherever_it_is() {
-        let mut messages = Messages::new(600);
-        (0..2).for_each(|context| messages.add_context(Slot(context), 0));
+        let mut messages = Messages::new(600, 600);
+        (0..2).for_each(|context| messages.add_context(Slot(context), 0, false));
         for number in 0..600_u16 {
             let frame = [number.to_le_bytes().as_slice(), &[0; 58]].concat();
             let key = KeySpec::default().extract(&frame, &Headers::parse(&frame));
@@ -432,8 +461,8 @@ mod tests {
     fn the_largest_context_of_the_largest_user_gives_way() {
         // The user 1 has context 0; the user 0 has the others.
         let held = [3, 1, 4, 4];
-        let mut messages = Messages::new(12);
-        (0..).zip([1, 0, 0, 0]).for_each(|(context, user)| messages.add_context(Slot(context), user));
+        let mut messages = Messages::new(12, 12);
+        (0..).zip([1, 0, 0, 0]).for_each(|(context, user)| messages.add_context(Slot(context), user, false));
         let mut now = 0;
         for (context, count) in (0..).zip(held) {
             for number in 0..count {
@@ -451,6 +480,25 @@ mod tests {
         assert!(messages.rank(Slot(1)) < messages.rank(Slot(2)) && !messages.holds_more(Slot(0), Slot(1)));
     }
 
+    #[test]
+    fn a_context_for_pspin_takes_no_higher_number() {
+        let [pspin, wire] = [0, 1].map(Slot);
+        let mut messages = Messages::new(6, 2);
+        messages.add_context(pspin, 0, true);
+        messages.add_context(wire, 1, false);
+        let taken: Vec<_> = (0..6).map_while(|number| messages.queue(wire, &key(number), 0)).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 4, 5].map(MpqId));
+        assert_eq!((messages.next_free(pspin), messages.queue(pspin, &key(0), 0)), (None, None));
+        messages.release(MpqId(5));
+        assert_eq!((messages.next_free(pspin), messages.next_free(wire)), (None, Some(MpqId(5))));
+        let evicted = messages.eviction_candidate(pspin, 0, |_| true).expect("the other one holds more");
+        assert!(evicted.0 < 2);
+        messages.release(evicted);
+        assert_eq!(messages.next_free(pspin), Some(evicted));
+        assert_eq!((messages.queue(pspin, &key(0), 0), messages.next_free(pspin)), (Some(evicted), None));
+        messages.check(|mpq| mpq == MpqId(5));
+    }
+
     /// The key of a UDP flow from this address and port.
     fn flow(address: u32, port: u16) -> MessageKey {
         let mut frame = [0; 60];
@@ -466,7 +514,7 @@ mod tests {
         let ports: Vec<_> = (0..256).map(|number| flow(0x0a00_0001, 1000 + number)).collect();
         let addresses: Vec<_> = (0..256).map(|number| flow(0x0a00_0000 | number, 1000)).collect();
         for (keys, seed) in [ports, addresses].iter().flat_map(|keys| (0..1000).map(move |seed| (keys, seed))) {
-            let mut messages = Messages::new(256);
+            let mut messages = Messages::new(256, 256);
             messages.seed = HashSeed::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
             let mut lengths = HashMap::new();
             // The number of entries examined when each key is looked up once.
@@ -485,8 +533,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn queues_are_found_as_a_map_finds_them(steps in proptest::collection::vec((0..3_u32, 0..6_u8, 0..12_u32), 1..300)) {
-            let mut messages = Messages::new(8);
-            (0..3).for_each(|context| messages.add_context(Slot(context), 0));
+            let mut messages = Messages::new(8, 8);
+            (0..3).for_each(|context| messages.add_context(Slot(context), 0, false));
             let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
             // The heads of the buckets, read long before.
             let places = (0..3).flat_map(|context| (0..6).map(move |number| (Slot(context), number)));

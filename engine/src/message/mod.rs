@@ -1,5 +1,6 @@
 //! Open messages, the queues (MPQs) they hold, and the room for packets in them.
 
+pub(crate) mod flow_numbers;
 pub mod messages;
 
 use std::ops::Range;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use spin_matcher::MessageKey;
 
+use crate::message::flow_numbers::FlowNumbers;
 use crate::message::messages::Messages;
 use crate::settings::Sizes;
 use crate::telemetry::latency::nanoseconds;
@@ -31,6 +33,8 @@ pub(crate) struct MessageTable {
     pub(crate) admitted: u64,
     /// The total number of HERs.
     pub(crate) hers: u32,
+    /// The numbers by which handlers know the queues.
+    pub(crate) flows: FlowNumbers,
     /// The clusters of the worker.
     clusters: Range<u32>,
     /// The time when queues were last examined for expired messages.
@@ -38,24 +42,26 @@ pub(crate) struct MessageTable {
 }
 
 impl MessageTable {
-    /// An empty table of a worker with these clusters.
-    pub(crate) fn new(sizes: Sizes, clusters: Range<u32>) -> Self {
+    /// An empty table of a worker with these clusters of a unit, which has `of`.
+    pub(crate) fn new(sizes: Sizes, clusters: Range<u32>, of: u32) -> Self {
+        let (queues, flows) = (sizes.queues, FlowNumbers::new(sizes.queues, &clusters, of));
         let nobody = MessageRef { slot: Slot(0), home: 0, message: 0, flow: None };
         Self {
-            messages: Messages::new(sizes.queues),
-            mpqs: Mpqs::new(sizes.queues, sizes.hers, MessageParams::payload_only(nobody)),
-            drop_reasons: vec![DropReason::NoRoom; sizes.queues as usize],
+            messages: Messages::new(queues, flows.pspin()),
+            mpqs: Mpqs::new(queues, sizes.hers, MessageParams::payload_only(nobody)),
+            drop_reasons: vec![DropReason::NoRoom; queues as usize],
             // Workers use disjoint number ranges: tasks of several workers' messages may run on one HPU.
             admitted: u64::from(clusters.start) << 48,
+            flows,
             clusters,
             hers: sizes.hers,
             examined: Duration::ZERO,
         }
     }
 
-    /// Makes room for a context of a user, and its queues for packet mode.
-    pub(crate) fn add_context(&mut self, slot: Slot, user: u32) {
-        self.messages.add_context(slot, user);
+    /// Makes room for a context of a user, and its queues for packet mode. `pspin`: its messages take only queues with PsPIN's numbers.
+    pub(crate) fn add_context(&mut self, slot: Slot, user: u32, pspin: bool) {
+        self.messages.add_context(slot, user, pspin);
         self.mpqs.add_owner(slot.0);
         let next = self.packet_queues(Slot(slot.0 + 1)).start;
         self.mpqs.grow(next);
@@ -127,7 +133,7 @@ impl MessageTable {
 
     /// The number by which handlers know a message's queue. With FPsPIN's message keys, this is the message id.
     pub(crate) fn flow(&self, mpq: MpqId, numbered: bool) -> u32 {
-        if numbered { self.messages.key(mpq).first_byte().into() } else { mpq.0 }
+        if numbered { self.messages.key(mpq).first_byte().into() } else { self.flows.queue(mpq) }
     }
 
     /// Whether a context has an open message with this key that may still receive packets.
@@ -191,6 +197,8 @@ impl MessageTable {
     pub(crate) fn eviction_candidate(&mut self, slot: Slot, now: u64) -> Option<MpqId> {
         let Self { messages, mpqs, .. } = self;
         let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_idle(mpq));
-        idle.or_else(|| mpqs.next_to_begin(messages.most_over_quota(slot)?.0))
+        idle.or_else(|| {
+            mpqs.next_to_begin(messages.most_over_quota(slot)?.0).filter(|&mpq| messages.may_take(slot, mpq))
+        })
     }
 }

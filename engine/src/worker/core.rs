@@ -45,7 +45,7 @@ impl Core {
             machine,
             nic,
             contexts: Contexts::default(),
-            table: MessageTable::new(sizes, clusters.clone()),
+            table: MessageTable::new(sizes, clusters.clone(), machine.clusters),
             clusters,
             sched: Sched::new(schedule),
             parked: Vec::new(),

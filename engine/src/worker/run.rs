@@ -4,6 +4,7 @@ use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
+use crate::message::flow_numbers::FlowNumbers;
 use crate::message::messages::Messages;
 use crate::worker::task::{about, processes, started};
 use spin_pspin::hpu::command::{CommandBudget, Commands};
@@ -59,6 +60,7 @@ pub(crate) fn exit_of(run: &TaskRun<'_, '_, '_, '_>, returned: bool) -> Exit {
 pub(crate) struct Queued<'q> {
     pub(crate) mpqs: &'q mut Mpqs<MessageRef, Packet>,
     pub(crate) messages: &'q mut Messages,
+    pub(crate) flows: FlowNumbers,
     /// Arrival time of the packet whose buffer was released last.
     pub(crate) released_last: Timestamp,
     pub(crate) slot: Slot,
@@ -110,7 +112,7 @@ impl TaskSource for Queued<'_> {
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
             packet.frame.prefetch_first(self.looked_at);
         }
-        about(task)
+        about(task, &self.flows)
     }
 
     #[inline(always)]

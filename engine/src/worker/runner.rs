@@ -26,6 +26,7 @@ use crate::worker::parked::ResumePoint;
 use crate::worker::run::{Queued, QueuedEnd, run_batch};
 use crate::worker::task::{Parts, Progress, about, parts, started};
 use crate::worker::watchdog_poll::WatchdogPoll;
+use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
@@ -168,17 +169,30 @@ impl TaskRunner {
             return None;
         };
         let verdicts = context.run.verdicts;
-        let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, about(&first));
+        let Parts { spec, hpus, access, counts, events, mut printer } =
+            parts(context, handler, about(&first, &core.table.flows));
         let mut print = |line: &[u8]| printer.print(line);
-        let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
+        let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, flows, .. }, .. } = core;
         let (outbound, released_last) = (&mut egress.outbound, first.packet.arrived);
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, access, counts, Some(events), releases_packet, CommandBudget::FULL);
         let end = QueuedEnd::Drained;
         let (left, released, looked_at) = (most, 0, 0);
-        let mut queued =
-            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, left, looked_at, released, end };
+        let mut queued = Queued {
+            mpqs,
+            messages,
+            flows: *flows,
+            released_last,
+            slot,
+            home,
+            stage,
+            verdicts,
+            left,
+            looked_at,
+            released,
+            end,
+        };
         hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| {
             queued.looked_at = run.looked_at();
             run_batch(run, &mut queued, Some(first));
@@ -256,8 +270,8 @@ impl TaskRunner {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut spec, hpus, access, counts, events, mut printer } = parts(context, handler, about(task));
-        spec.identity.flow = flow;
+        let identity = TaskIdentity { flow, message: task.context.message };
+        let Parts { mut spec, hpus, access, counts, events, mut printer } = parts(context, handler, identity);
         let mut issued = CommandBudget::FULL;
         if let Some(begun) = begun {
             (spec.translation, issued) = (begun.translation, begun.issued);

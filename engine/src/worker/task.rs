@@ -10,6 +10,7 @@ use spin_pspin::mpq::{Stage, Task};
 
 use crate::context::event_ring::EventRing;
 use crate::context::{Context, ContextLabel, ContextLog, LINES_PRINTED, Matching, Program};
+use crate::message::flow_numbers::FlowNumbers;
 
 /// The parts of a context that a task uses, borrowed one by one.
 pub(crate) struct Parts<'c> {
@@ -51,10 +52,10 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity
     Parts { spec, hpus, access, counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 
-/// The message of a task.
+/// The message of a task, on a worker with these numbers of queues.
 #[inline]
-pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
-    TaskIdentity { flow: task.context.flow(task.mpq), message: task.context.message }
+pub(crate) const fn about(task: &Task<MessageRef, Packet>, flows: &FlowNumbers) -> TaskIdentity {
+    TaskIdentity { flow: flows.message(&task.context, task.mpq), message: task.context.message }
 }
 
 /// Whether a verdict leaves the message as it would be without verdicts.

@@ -22,8 +22,8 @@ pub(super) struct FastPacket {
 
 impl FastPacket {
     #[inline(always)]
-    pub(super) const fn of(mpq: MpqId, message: &MessageRef, place: MessagePosition) -> Self {
-        Self { mpq, home: message.home(), flow: message.flow(mpq), message: message.message, place }
+    pub(super) const fn of(mpq: MpqId, message: &MessageRef, place: MessagePosition, flow: u32) -> Self {
+        Self { mpq, home: message.home(), flow, message: message.message, place }
     }
 }
 

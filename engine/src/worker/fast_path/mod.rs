@@ -13,6 +13,7 @@ use crate::context::packet_rules::{PacketRules, home};
 use crate::ingress::matched::{Match, MatchEntry};
 use crate::ingress::rx_batch::{MatchedPacket, PREFETCH_SOON, RxBatch};
 use crate::message::MessageTable;
+use crate::message::flow_numbers::FlowNumbers;
 use crate::message::messages::Messages;
 use crate::worker::core::Core;
 use crate::worker::fast_path::decision::{BatchExit, Decision, FastPacket, MessagePosition, SlowReason, SlowResult};
@@ -89,15 +90,16 @@ fn run_on_cluster<const SINGLE: bool>(
     now: BatchTime,
     progress: &mut Progress,
 ) -> BatchExit {
+    let unit_clusters = core.machine.clusters;
     let context = core.contexts.get(slot);
     let verdicts = context.run.verdicts;
-    let rules = PacketRules::of(slot, context);
+    let rules = PacketRules::of(slot, context, unit_clusters);
     let nobody = TaskIdentity { flow: 0, message: 0 };
     let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, nobody);
     let mut print = |line: &[u8]| printer.print(line);
     let Core { nic, egress, clusters, table, telemetry, .. } = core;
     let packet_queues = table.packet_queues(slot).start;
-    let MessageTable { messages, mpqs, admitted, .. } = table;
+    let MessageTable { messages, mpqs, admitted, flows, .. } = table;
     let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
     let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
     let own = &mut telemetry.counts;
@@ -110,6 +112,7 @@ fn run_on_cluster<const SINGLE: bool>(
         counts: own,
         rules,
         packet_queues,
+        flows: *flows,
         now,
         cursor,
         restricted: access.send.is_restricted(),
@@ -186,7 +189,7 @@ impl<const SINGLE: bool> TaskSource for FastPathSource<'_, SINGLE> {
         if self.path.restricted {
             run.commands().set_received(|received| *received = Received::of(self.path.frame()));
         }
-        TaskIdentity { flow: if SINGLE { packet.flow } else { packet.mpq.0 }, message: packet.message }
+        TaskIdentity { flow: packet.flow, message: packet.message }
     }
 
     #[inline(always)]
@@ -264,6 +267,7 @@ struct FastPath<'e, const SINGLE: bool> {
     rules: PacketRules,
     /// The context's first queue for packet mode.
     packet_queues: u32,
+    flows: FlowNumbers,
     now: BatchTime,
     cursor: BatchCursor,
     /// Whether the context's sends are restricted: they then depend on its packets.
@@ -303,20 +307,27 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
         let (head, rest) = (entry.head(), || self.inbound.found().rest(place));
         if owner == self.rules.slot && self.messages.holds(first, owner, head, rest, self.now.time) {
             let next = self.mpqs.try_inline_next(first, end_of_message);
-            return Some(next.map(|message| FastPacket::of(first, &message, MessagePosition::of(end_of_message))));
+            return Some(next.map(|message| self.packet(first, &message, MessagePosition::of(end_of_message))));
         }
         let begins = owner == self.rules.slot && first == MpqId::NONE && end_of_message;
         if begins && self.messages.begun() == self.inbound.begun() { Some(self.only()) } else { Some(None) }
     }
 
+    /// A packet that need not wait.
+    #[inline(always)]
+    const fn packet(&self, mpq: MpqId, message: &MessageRef, place: MessagePosition) -> FastPacket {
+        let flow = if SINGLE { self.flows.message(message, mpq) } else { self.flows.queue(mpq) };
+        FastPacket::of(mpq, message, place, flow)
+    }
+
     /// The packet under examination as a whole message, if no handler but the payload handler runs on it.
     #[inline(always)]
     fn only(&mut self) -> Option<FastPacket> {
-        let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
+        let mpq = self.messages.next_free(self.rules.slot).filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.cursor.at - 1);
         let message = self.rules.message_params(self.clusters, key, *self.admitted).context;
-        Some(FastPacket::of(mpq, &message, MessagePosition::Only))
+        Some(self.packet(mpq, &message, MessagePosition::Only))
     }
 
     /// The packet under examination in packet mode, if no other packet of its queue waits.
@@ -329,7 +340,7 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
             return None;
         }
         *self.admitted += 1;
-        Some(FastPacket::of(mpq, &message, MessagePosition::Open))
+        Some(self.packet(mpq, &message, MessagePosition::Open))
     }
 
     /// The parameters of a message that begins, or of a single packet.
@@ -378,7 +389,7 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
             self.rules.message_params(self.clusters, key, *self.admitted)
         };
         if let Some(message) = self.mpqs.try_inline(mpq, end_of_message, params) {
-            return Decision::Fast(FastPacket::of(mpq, &message, MessagePosition::of(end_of_message)));
+            return Decision::Fast(self.packet(mpq, &message, MessagePosition::of(end_of_message)));
         }
         if self.mpqs.held(slot.0) >= self.rules.soft_limit || !self.mpqs.accepts(mpq) {
             if found.is_none() {
