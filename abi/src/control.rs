@@ -321,6 +321,9 @@ pub enum Request {
         address: u32,
         /// Number of bytes.
         len: u32,
+        /// The unit, among those of the context, from 0 on.
+        #[serde(default, skip_serializing_if = "is_default")]
+        unit: u32,
     },
     /// Write the blob to NIC memory, with the restrictions of `ReadMemory`. Aligned doublewords are written atomically, in ascending
     /// order of address.
@@ -329,6 +332,9 @@ pub enum Request {
         context: u32,
         /// Guest address of the first byte.
         address: u32,
+        /// The unit, among those of the context, from 0 on.
+        #[serde(default, skip_serializing_if = "is_default")]
+        unit: u32,
     },
     /// Replace the rules of a context. Open messages continue.
     SetRules {
@@ -424,7 +430,73 @@ pub struct Install {
     /// When the context is removed.
     #[serde(skip_serializing_if = "is_default")]
     pub lifetime: Lifetime,
+    /// The unit that runs it, or the first of several. `None`: the one with fewest contexts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<u32>,
+    /// Number of units that run it. `None`: one. Several need `abi = "wire"`: handlers of other ABIs know one unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub units: Option<UnitCount>,
+    /// Whether each unit has handler memory and image data of its own, which the application then reads unit by unit. If not, units share
+    /// them, and handlers change them by atomics.
+    #[serde(skip_serializing_if = "is_default")]
+    pub handler_mem_per_unit: bool,
 }
+
+/// Number of units that run a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum UnitCount {
+    /// This many, at least 1.
+    Number(u32),
+    /// All units.
+    All(AllUnits),
+}
+
+/// The word for all units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllUnits {
+    /// `all`.
+    #[default]
+    #[serde(rename = "all")]
+    All,
+}
+
+impl UnitCount {
+    /// All units.
+    pub const ALL: Self = Self::All(AllUnits::All);
+}
+
+impl core::str::FromStr for UnitCount {
+    type Err = BadUnitCount;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "all" {
+            return Ok(Self::ALL);
+        }
+        text.parse().ok().filter(|&number| number > 0).map(Self::Number).ok_or_else(|| BadUnitCount(String::from(text)))
+    }
+}
+
+impl fmt::Display for UnitCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::All(_) => f.write_str("all"),
+        }
+    }
+}
+
+/// Text that is not a number of units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUnitCount(String);
+
+impl fmt::Display for BadUnitCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a number of units: give 1 or more, or all", self.0)
+    }
+}
+
+impl core::error::Error for BadUnitCount {}
 
 /// Omits a field whose value a peer assumes anyway when the field is absent.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -648,6 +720,9 @@ pub struct ContextInfo {
     /// When it is removed.
     #[serde(default)]
     pub lifetime: Lifetime,
+    /// First and last unit that run it.
+    #[serde(default)]
+    pub units: (u32, u32),
     /// Execution parameters of its handlers.
     #[serde(default)]
     pub run: RunInfo,
@@ -698,12 +773,6 @@ impl ContextInfo {
     pub fn shows(&self, counter: Counter) -> bool {
         !self.hidden || PRESSURE.contains(&counter)
     }
-
-    /// Adds the counters and faults that another thread has of this context.
-    pub fn merge(&mut self, other: Self) {
-        self.counters.add(&other.counters);
-        self.faults.extend(other.faults);
-    }
 }
 
 /// Execution parameters of a context's handlers.
@@ -743,6 +812,9 @@ pub struct RunInfo {
 pub struct FaultInfo {
     /// The fault itself.
     pub fault: Fault,
+    /// The unit that it happened in.
+    #[serde(default)]
+    pub unit: u32,
     /// `header`, `payload` or `completion`.
     pub handler: String,
     /// Symbol and offset of the pc. The handler's symbol when the pc lies in no function.
@@ -807,8 +879,10 @@ pub struct Capabilities {
     pub nic: String,
     /// Clusters, HPUs and memories.
     pub machine: MachineInfo,
-    /// Number of threads among which the clusters are divided.
+    /// Number of threads among which the units' clusters are divided.
     pub threads: u32,
+    /// Number of units. Each has the machine's clusters.
+    pub units: u32,
     /// Longest frame that handlers receive and may send, in bytes from the Ethernet header on, without FCS.
     pub max_frame: u32,
     /// MTU: longest packet behind an Ethernet header, in bytes.
@@ -833,7 +907,7 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineInfo {
-    /// Number of clusters.
+    /// Number of clusters of each unit.
     pub clusters: u32,
     /// Number of HPUs in each cluster.
     pub hpus_per_cluster: u32,
@@ -922,8 +996,15 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
-    /// First and last cluster of the thread.
+    /// The thread's unit.
+    pub unit: u32,
+    /// First and last cluster of the thread, in its unit.
     pub clusters: (u32, u32),
+    /// The core that it runs on, if it has one of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<usize>,
+    /// NUMA node of that core.
+    pub node: u32,
     /// Counters of the thread, zeros included.
     pub counters: Counters,
 }

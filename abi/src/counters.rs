@@ -77,6 +77,7 @@ counters! {
     DropVerdictBytes "drop_verdict_bytes" "bytes in drop_verdict"
     PassForbidden "pass_forbidden" "of drop_verdict: frames that a handler left to the kernel after it had changed their addresses, ports or tags, or that have no ports and are no ICMP: its user may not do that"
     BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
+    HandedOver "handed_over" "frames that arrived on the queue of a thread that does not run their context or message, handed to one that does, which copies them"
     HookRuns "hook_runs" "of payload_runs: run in the kernel's XDP hook"
     HookHeld "hook_held" "of matched: reached user space because the context had used up its share in the kernel's XDP hook"
     DropHook "drop_hook" "frames dropped: their handler in the XDP hook had written memory when it came to something that only user space does"

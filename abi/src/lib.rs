@@ -32,5 +32,6 @@ pub mod printable;
 pub mod put;
 pub mod regs;
 pub mod rules;
+pub mod unit;
 pub mod units;
 pub mod verdict;

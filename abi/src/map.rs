@@ -52,6 +52,8 @@ pub const PACKET_WINDOW: u32 = PAGE;
 /// Size of the task block at the top of a stack window: task registers, then `handler_args_t`, in bytes. The stack pointer starts below
 /// it.
 pub const TASK_BLOCK: u32 = 96;
+/// Message queues of a PsPIN unit (PsPIN paper §III-B1). Handlers that were written for PsPIN know no higher `flow_id`.
+pub const PSPIN_QUEUES: u32 = 256;
 /// Size of `handler_args_t`, in bytes: task, HPU's global id, cluster, HPU.
 pub const HANDLER_ARGS: u32 = 16;
 /// Size of the area at the start of each L1 for images (`.data_tiny_l1`): PsPIN's reserved 1 KiB and its runtime's 16 KiB, in whole

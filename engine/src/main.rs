@@ -59,9 +59,16 @@ struct Args {
     /// selected by ten bits of the frame. Ids of different senders then collide.
     #[arg(long, value_name = "none|fpspin")]
     compat: Option<Compat>,
-    /// Cores for the engine's threads, one each, e.g. 2,3. The threads divide the machine's clusters and the interface's queues.
+    /// Cores for the engine's threads, one each, e.g. 2,3. The threads divide the units' clusters and the interface's queues.
     #[arg(long, value_name = "LIST")]
     cores: Option<CoreList>,
+    /// Number of units: PsPIN units with clusters and message queues of their own [default: as few as the cores need, each on one NUMA node,
+    /// with a core for each cluster at most].
+    #[arg(long, value_name = "N")]
+    units: Option<u32>,
+    /// Description of another machine's NUMA nodes, for tests. Its cores share those of this machine.
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
     /// Division of work between these threads ('spread' is the old word for 'pipeline').
     #[arg(long, value_enum)]
     mode: Option<Mode>,
@@ -115,6 +122,8 @@ impl Args {
         file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
         file.compat = self.compat.or(file.compat);
+        file.units = self.units.or(file.units);
+        file.topology = self.topology.or(file.topology);
         file.mode = self.mode.unwrap_or(file.mode);
         file.local_share = self.local_share.or(file.local_share);
         file.schedule = self.schedule.or(file.schedule);

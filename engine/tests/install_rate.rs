@@ -13,6 +13,7 @@ use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
+use spin_engine::cores::units::{PlannedWorker, plan};
 use spin_engine::cores::{ClusterThread, Receiving, Transaction, WorkerGroup};
 use spin_engine::cores::{PollThread, SharedConfig, WorkerLinks};
 use spin_engine::install::{Prepared, User};
@@ -50,14 +51,15 @@ impl Live {
             ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor")),
         };
         let frames: Vec<_> = (0..256).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect();
-        let worker = |cluster: u32| {
+        let cores: Vec<usize> = (0..CLUSTERS as usize).collect();
+        let worker = |planned: PlannedWorker| {
             let nic = SyntheticSource::new(&frames, 80, 0).expect("short frames");
             let feed = WorkerLinks::from_nic(Box::new(nic)).expect("a descriptor");
-            let clusters = cluster..cluster + 1;
-            let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
-            ClusterThread { clusters, worker }
+            let worker = PollThread::start_engine(common.clone(), feed, planned.part.clone(), None).expect("a thread");
+            ClusterThread { planned, worker }
         };
-        let workers = (0..CLUSTERS).map(worker).collect();
+        let planned = plan(&cores, |_| 0, CLUSTERS, None).expect("one unit");
+        let workers = planned.into_iter().map(worker).collect();
         Self { fleet: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
 use spin_engine::cores::receive_only::ReceiveOnly;
+use spin_engine::cores::units::UnitPart;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
@@ -51,7 +52,7 @@ impl Live {
         let common = all_threads(Idle::Spin);
         let alone = |feed| {
             let worker = PollThread::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
-            vec![ClusterThread { clusters: 0..4, worker }]
+            vec![ClusterThread { planned: UnitPart::from(0..4).into(), worker }]
         };
         let (workers, receiving) = match way {
             Way::Alone => (alone(WorkerLinks::from_nic(nic).expect("a descriptor")), Receiving::Each),

@@ -17,6 +17,7 @@ use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
 use spin_engine::cores::receive_only::ReceiveOnly;
+use spin_engine::cores::units::{PlannedWorker, plan};
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
@@ -63,14 +64,14 @@ fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (W
             (std::iter::once(first).chain(others).collect(), Receiving::First)
         }
     };
-    WorkerLinks::connect(&mut feeds);
-    let each = 4 / feeds.len() as u32;
-    let thread = |(number, feed): (u32, _)| {
-        let clusters = number * each..(number + 1) * each;
-        let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
-        ClusterThread { clusters, worker }
+    let cores: Vec<usize> = (0..feeds.len()).collect();
+    let planned = plan(&cores, |_| 0, 4, None).expect("one unit");
+    WorkerLinks::connect(&mut feeds, &planned);
+    let thread = |(planned, feed): (PlannedWorker, _)| {
+        let worker = PollThread::start_engine(common.clone(), feed, planned.part.clone(), None).expect("a thread");
+        ClusterThread { planned, worker }
     };
-    let workers = (0..).zip(feeds).map(thread).collect();
+    let workers = planned.into_iter().zip(feeds).map(thread).collect();
     (WorkerGroup::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
 }
 

@@ -17,6 +17,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::receive_only::ReceiveOnly;
+use spin_engine::cores::units::UnitPart;
 use spin_engine::cores::{ClusterThread, PollThread, Receiving, Transaction, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Idle, Limits, Sizes};
@@ -133,7 +134,12 @@ fn the_first_of_several_that_replace_each_other_at_once_goes_too() {
     let feed = WorkerLinks::from_nic(nic).expect("a descriptor");
     let worker = PollThread::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
     let limits = Limits { contexts: 4, ..Limits::default() };
-    let group = WorkerGroup::new(vec![ClusterThread { clusters: 0..4, worker }], Receiving::Each, steering, limits);
+    let group = WorkerGroup::new(
+        vec![ClusterThread { planned: UnitPart::from(0..4).into(), worker }],
+        Receiving::Each,
+        steering,
+        limits,
+    );
     let prepare = |replaces| {
         let install = Install { replaces, ..rule("udp dport 1") };
         Prepared::new(install, &image("empty"), 0, &common.loader, &limits).expect("fine")

@@ -13,11 +13,15 @@ pub fn pin(core: usize) -> Result<(), String> {
     }
     let mut only = CpuSet::new();
     only.set(core);
-    sched_setaffinity(None, &only).map_err(|errno| {
-        let may = sched_getaffinity(None).map(|may| (0..CpuSet::MAX_CPU).filter(|&core| may.is_set(core)).collect());
-        let may: Vec<_> = may.unwrap_or_default();
-        format!("cannot run on core {core}: {errno}; this thread may run on {may:?}")
-    })
+    sched_setaffinity(None, &only)
+        .map_err(|errno| format!("cannot run on core {core}: {errno}; this thread may run on {:?}", available()))
+}
+
+/// The cores that this thread may run on, in ascending order.
+#[must_use]
+pub fn available() -> Vec<usize> {
+    let may = sched_getaffinity(None);
+    may.map(|may| (0..CpuSet::MAX_CPU).filter(|&core| may.is_set(core)).collect()).unwrap_or_default()
 }
 
 /// Drops `value` on a new thread, which may run on all cores of the first thread of the process. Returning memory to the

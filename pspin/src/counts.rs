@@ -33,6 +33,12 @@ impl Counts {
         }
     }
 
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0 == [0; Counter::COUNT]
+    }
+
     /// Names and values of all counters.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
         Counter::ALL.iter().map(|&counter| (counter.name().to_owned(), self.get(counter)))

@@ -623,7 +623,7 @@ fn what_is_behind_a_request_has_a_bound_by_its_kind() {
     };
     let (image_len, install) = (usize::try_from(limit).unwrap() + 1, Request::Install(Box::new(rule("udp dport 2"))));
     assert_eq!(said(&install, image_len), format!("an image of {image_len} bytes: at most {limit} on this machine"));
-    let write = Request::WriteMemory { context, address: 0 };
+    let write = Request::WriteMemory { context, address: 0, unit: 0 };
     assert!(said(&write, 5 << 20).contains("at most 4194304"), "as much as L2 has for handlers");
     assert!(said(&Request::List, 16 << 20).contains("behind a request that has none"));
     // A blob that is not read while blobs of other connections are pending is read once these are closed.

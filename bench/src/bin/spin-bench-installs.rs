@@ -21,6 +21,7 @@ use spin_abi::map::Machine;
 use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
 use spin_engine::context::loader::Loader;
+use spin_engine::cores::units::{PlannedWorker, plan};
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
@@ -246,18 +247,19 @@ impl Live {
             ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         };
         let frames: Vec<_> = CASES[0].frames().collect();
-        let worker = |cluster: u32| {
+        let worker = |planned: PlannedWorker| {
             let nic = SyntheticSource::new(&frames, CASES[0].size, 0)?;
-            let clusters = cluster..cluster + 1;
             let worker = PollThread::start_engine(
                 common.clone(),
                 WorkerLinks::from_nic(Box::new(nic))?,
-                clusters.clone(),
+                planned.part.clone(),
                 None,
             )?;
-            Ok(ClusterThread { clusters, worker })
+            Ok(ClusterThread { planned, worker })
         };
-        let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
+        let cores: Vec<usize> = (0..CLUSTERS as usize).collect();
+        let planned = plan(&cores, |_| 0, CLUSTERS, None)?;
+        let workers = planned.into_iter().map(worker).collect::<Result<_, Failure>>()?;
         Ok(Self { group: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common })
     }
 

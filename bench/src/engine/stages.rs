@@ -83,8 +83,8 @@ impl Bench {
         let memory = ContextMemory::new(machine, image.image.handler_mem_end(), sizes)?;
         let (placement, checks) = (Placement::Home, hpu_vm::Checks::Page);
         let options = Options { checks, atomics: jit::Atomics::Home, described: true, ..Options::default() };
-        let mut messages = Messages::new(SIZES.queues);
-        messages.add_context(SLOT, 0);
+        let mut messages = Messages::new(SIZES.queues, SIZES.queues);
+        messages.add_context(SLOT, 0, false);
         let blank = MessageParams::payload_only(MessageRef { slot: SLOT, home: 0, message: 0, flow: None });
         let mut mpqs = Mpqs::new(SIZES.queues, SIZES.hers, blank);
         mpqs.add_owner(SLOT.0);
@@ -210,5 +210,5 @@ struct Passing {
 
 fn routes(case: &Case) -> Result<RoutingTable, Failure> {
     let entry = TableEntry { rules: Case::rule().parse()?, eom: case.eom().parse()?, ..TableEntry::default() };
-    Ok(RoutingTable { table: Table::new(&[entry])?, slots: vec![SLOT] })
+    Ok(RoutingTable { table: Table::new(&[entry])?.into(), slots: vec![SLOT], ..RoutingTable::default() })
 }

@@ -9,7 +9,7 @@ use spin_shm::Region;
 
 use crate::context::{Context, Share};
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
-use crate::install::{ContextHandle, InstallError, MatchSpec, User};
+use crate::install::{ContextHandle, Home, InstallError, MatchSpec, User};
 use crate::sched::weights::{Part, WeightSums};
 use crate::settings::Limits;
 use spin_pspin::host_memory::HostMemory;
@@ -165,7 +165,18 @@ impl Contexts {
                 *entry = Arc::new(entry.with_rules(rules.clone(), eom.clone())?);
             }
         }
-        Ok(RoutingTable { table: Table::of(entries)?, slots })
+        Ok(RoutingTable { table: Table::of(entries)?.into(), slots, homes: self.homes() })
+    }
+
+    /// Where the contexts run, by slot.
+    pub(crate) fn homes(&self) -> Arc<[Home]> {
+        let home = |context: &Option<Context>| context.as_ref().map_or(Home::ANYWHERE, |context| context.home);
+        self.list.iter().map(home).collect()
+    }
+
+    /// Contexts that run on this worker, installed or not.
+    fn running(&self) -> impl Iterator<Item = &Context> {
+        self.list.iter().flatten().filter(|context| context.runs_here)
     }
 
     /// Frees a slot. Returns the context that had it.
@@ -191,12 +202,13 @@ impl Contexts {
     /// Batches are not reordered where order may matter. After a stall, the rest of a batch may belong to other contexts. Packets
     /// that handlers leave to the kernel keep the order of their connection, whatever the key.
     pub(crate) fn share_buffer(&mut self, hers: u32) {
-        let contexts = || self.list.iter().flatten();
-        self.stalls = contexts().any(|context| context.run.full == Full::Wait);
-        self.reorders = !self.stalls && !contexts().any(|context| context.run.verdicts);
-        self.may_overflow = contexts().any(|context| context.overflows());
-        let sums: WeightSums = self.installed().map(|context| context.weights).collect();
-        for context in self.list.iter_mut().flatten() {
+        let stalls = self.running().any(|context| context.run.full == Full::Wait);
+        let reorders = !stalls && !self.running().any(|context| context.run.verdicts);
+        let may_overflow = self.running().any(Context::overflows);
+        (self.stalls, self.reorders, self.may_overflow) = (stalls, reorders, may_overflow);
+        let here = |context: &&Context| context.runs_here;
+        let sums: WeightSums = self.installed().filter(here).map(|context| context.weights).collect();
+        for context in self.list.iter_mut().flatten().filter(|context| context.runs_here) {
             context.share = Share::new(hers, sums.part(context.weights), context.run.full);
         }
     }
@@ -205,7 +217,7 @@ impl Contexts {
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Slot, Part)> + '_ {
         let weights = || {
             (0..).map(Slot).zip(&self.list).filter_map(|(slot, context)| {
-                let context = context.as_ref().filter(|context| !context.replacement.draining)?;
+                let context = context.as_ref().filter(|context| context.runs_here && !context.replacement.draining)?;
                 Some((slot, context.weights))
             })
         };

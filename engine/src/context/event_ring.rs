@@ -37,6 +37,8 @@ pub struct EventRing {
     written: u64,
     /// The number of events since the doorbell was rung.
     unsignalled: u64,
+    /// The first flow id of the thread's unit.
+    first_flow: u32,
     /// The time when unsignalled events were first seen by [`EventRing::ring`].
     since: Option<Duration>,
     /// Maximum time for which events may wait for further ones.
@@ -69,10 +71,18 @@ impl EventRing {
             page,
             written: 0,
             unsignalled: 0,
+            first_flow: 0,
             since: None,
             doorbell_delay,
             doorbell_pending: doorbell_pending.clone(),
         }
+    }
+
+    /// Numbers messages from `first_flow` on: the context runs in several units.
+    #[must_use]
+    pub const fn numbered_from(mut self, first_flow: u32) -> Self {
+        self.first_flow = first_flow;
+        self
     }
 
     /// The memory to hand to the application.
@@ -81,10 +91,15 @@ impl EventRing {
         &self.region
     }
 
-    /// Writes an event, and rings the doorbell later. The count is written after the record, so that counted records are
-    /// complete.
+    /// Writes an event of a message that handlers of a unit know by this flow id, and rings the doorbell later.
     #[cold]
     pub fn emit_event(&mut self, event: Event) {
+        self.write(Event { flow: self.first_flow + event.flow, ..event });
+    }
+
+    /// Writes an event. The count is written after the record, so that counted records are complete.
+    #[cold]
+    fn write(&mut self, event: Event) {
         let number = self.written;
         self.written += 1;
         let record = self.region.write(self.page + Event::place(number), &event.encode(number));
@@ -113,8 +128,9 @@ impl EventRing {
 }
 
 impl EventSink for EventRing {
+    /// Handlers name the message by the flow id that they know.
     fn emit(&mut self, event: Event) {
-        self.emit_event(event);
+        self.write(event);
     }
 }
 

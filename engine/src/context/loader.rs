@@ -8,17 +8,30 @@ use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
 use hpu_vm::memory::Region;
 use hpu_vm::weak_cache::WeakCache;
 use spin_abi::control::{Compat, Engine};
-use spin_abi::map::Machine;
+use spin_abi::map::{Machine, PSPIN_QUEUES};
 
 use crate::context::FileId;
 use crate::context::image_error::ImageError;
 use crate::context::perf_map::PerfMap;
 use crate::hook::{Programs, Refusal};
 use crate::install::ledger::Ledger;
+use crate::message::flow_numbers::FlowNumbers;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
 use spin_pspin::ids::Handler;
+
+/// User, file, and unit of an image in memory.
+type ImageKey = (u32, FileId, u32);
+
+/// The units of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitSizes {
+    /// Number of units.
+    pub count: u32,
+    /// Number of flow ids that each has.
+    pub flows: u32,
+}
 
 /// Loads images for one machine.
 #[derive(Debug)]
@@ -29,10 +42,13 @@ pub struct Loader {
     pub engine: Engine,
     /// The message rules of contexts that specify none: spind's own or FPsPIN's.
     pub compat: Compat,
-    /// Images by user and file. Each one lives as long as a context uses it.
-    images: WeakCache<(u32, FileId), LoadedImage>,
+    /// The units that there are.
+    pub units: UnitSizes,
+    /// Images by user, file, and unit of the context if units have handler memory of their own. Each one lives as long as a context uses
+    /// it.
+    images: WeakCache<ImageKey, LoadedImage>,
     /// As `images`, in memory that programs in the XDP hook access.
-    hook_images: WeakCache<(u32, FileId), LoadedImage>,
+    hook_images: WeakCache<ImageKey, LoadedImage>,
     /// Loads programs into the XDP hook, when the NIC is open and has one.
     programs: OnceLock<Result<Arc<dyn Programs>, Refusal>>,
     translations: Translations,
@@ -49,13 +65,33 @@ impl Loader {
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
         let (compat, images, hook_images, programs, translations, kernel_tier, ledger, perf_map) = Default::default();
-        Self { machine, engine, compat, images, hook_images, programs, translations, kernel_tier, ledger, perf_map }
+        let units = UnitSizes { count: 1, flows: PSPIN_QUEUES };
+        Self {
+            machine,
+            engine,
+            compat,
+            units,
+            images,
+            hook_images,
+            programs,
+            translations,
+            kernel_tier,
+            ledger,
+            perf_map,
+        }
     }
 
     /// Sets the default message rules.
     #[must_use]
     pub fn with_compat(self, compat: Compat) -> Self {
         Self { compat, ..self }
+    }
+
+    /// Sets the number of units, whose workers have `queues` message queues each.
+    #[must_use]
+    pub fn with_units(self, count: u32, queues: u32) -> Self {
+        let flows = FlowNumbers::end(queues, self.machine.clusters);
+        Self { units: UnitSizes { count, flows }, ..self }
     }
 
     /// Sets whether handlers may run in the kernel's XDP hook.
@@ -81,19 +117,28 @@ impl Loader {
     /// # Errors
     /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
     pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, ImageError> {
-        self.load_to(&self.images, file, uid, |image| ImageMemory::new(image).map_err(ImageError::from))
+        self.load_for_unit(file, uid, 0)
+    }
+
+    /// Loads an image as [`Loader::load`] does, with other memory for each `unit` of a context.
+    ///
+    /// # Errors
+    /// As [`Loader::load`].
+    pub fn load_for_unit(&self, file: &[u8], uid: u32, unit: u32) -> Result<Arc<LoadedImage>, ImageError> {
+        let key = (uid, FileId::of(file), unit);
+        self.load_to(&self.images, key, file, |image| ImageMemory::new(image).map_err(ImageError::from))
     }
 
     /// Loads an image to memory that `make` makes, unless it is among the `images` in use.
     fn load_to<E: From<ImageError>>(
         &self,
-        images: &WeakCache<(u32, FileId), LoadedImage>,
+        images: &WeakCache<ImageKey, LoadedImage>,
+        key: ImageKey,
         file: &[u8],
-        uid: u32,
         make: impl FnOnce(&Image) -> Result<ImageMemory, E>,
     ) -> Result<Arc<LoadedImage>, E> {
         let image = Image::load(file, &self.machine).map_err(ImageError::from)?;
-        images.get((uid, FileId::of(file)), || {
+        images.get(key, || {
             let memory = make(&image)?;
             let entries = Entries::of(&image, &memory, &self.machine).map_err(ImageError::from)?;
             Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
@@ -125,7 +170,7 @@ impl Loader {
         uid: u32,
         make: impl FnOnce(usize) -> Result<Arc<Region>, Refusal>,
     ) -> Result<Arc<LoadedImage>, Refusal> {
-        self.load_to(&self.hook_images, file, uid, |image| ImageMemory::new_in(image, make))
+        self.load_to(&self.hook_images, (uid, FileId::of(file), 0), file, |image| ImageMemory::new_in(image, make))
     }
 
     /// Translates handlers of an image to machine code. The perf map names a new translation after `context`.

@@ -21,6 +21,7 @@ use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{
     Abi, ContextInfo, Engine, FaultInfo, Full, Lifetime, Placement, RunInfo, SourceLine, TierInfo,
 };
+use spin_abi::counter_values::Counters;
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
@@ -41,6 +42,7 @@ use crate::context::header_rule::HeaderRule;
 use crate::hook::Hook;
 use crate::install::ledger::Charge;
 use crate::install::ports::PortLease;
+use crate::install::{Home, UnitRange};
 use crate::sched::stall_credit::StallCredit;
 use crate::sched::weights::{ContextWeight, Part};
 
@@ -192,6 +194,8 @@ pub struct Replacement {
     pub draining: bool,
     /// While draining: the worker's number of processed frames from which on no further frame can belong to it.
     pub drain_mark: u64,
+    /// While draining: the number of rounds of visits to other workers' channels after which none hands over a packet of it.
+    pub drain_round: Option<u64>,
     /// While draining: the time when its open messages are ended.
     pub drain_deadline: Duration,
 }
@@ -222,6 +226,17 @@ pub struct ContextLabel {
     pub tier: Option<TierInfo>,
 }
 
+/// What one thread has counted of a context.
+#[derive(Debug)]
+pub struct ContextPart {
+    /// The id of the context.
+    pub id: u32,
+    /// Counters that are not zero.
+    pub counters: Counters,
+    /// The latest faults, oldest first.
+    pub faults: Vec<FaultInfo>,
+}
+
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
@@ -235,7 +250,13 @@ pub struct Context {
     pub matching: Matching,
     /// The handlers.
     pub program: Program,
-    /// HPUs on the worker's clusters, with the memory that tasks see.
+    /// The units and workers that run it, and where its packets go.
+    pub units: UnitRange,
+    /// See `units`.
+    pub home: Home,
+    /// Whether this worker runs it. Otherwise its packets are handed to one that does.
+    pub runs_here: bool,
+    /// HPUs on the worker's clusters, with the memory that tasks see. None if it does not run here.
     pub hpus: Hpus,
     /// Host memory.
     pub host: HostMemory,
@@ -266,7 +287,7 @@ impl Context {
 
     /// Whether messages of the context may time out.
     pub(crate) const fn may_time_out(&self) -> bool {
-        self.message_timeout.is_some() || self.matching.header.is_some()
+        self.runs_here && (self.message_timeout.is_some() || self.matching.header.is_some())
     }
 
     /// Whether tasks on an HPU run in batches. PsPIN's packet views and FPsPIN's message ids differ from task to task, and so do
@@ -299,6 +320,15 @@ impl Context {
         self.hpus.get(hpu).set_home(hpu.cluster);
     }
 
+    /// What this thread has counted; `None`: nothing.
+    pub(crate) fn part(&self) -> Option<ContextPart> {
+        if self.counts.is_zero() && self.log.faults.is_empty() {
+            return None;
+        }
+        let counters = self.counts.named().filter(|(_, value)| *value > 0).collect();
+        Some(ContextPart { id: self.id, counters, faults: self.log.faults.iter().cloned().collect() })
+    }
+
     /// The description for users.
     pub(crate) fn info(&self) -> ContextInfo {
         ContextInfo {
@@ -315,6 +345,7 @@ impl Context {
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.own().map_or(0, |(region, _)| region.len()),
             lifetime: self.label.lifetime,
+            units: (self.units.first, self.units.first + self.units.count - 1),
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             tier: self.label.tier.clone(),
@@ -332,9 +363,9 @@ impl Context {
         RunInfo { engine, ..self.run }
     }
 
-    /// Records a fault, the one with this `number` from 1 on. A pc outside the code is in no function. The record then has the name of the
+    /// Records a fault in a unit, the one with this `number` from 1 on. A pc outside the code is in no function. The record then has the name of the
     /// handler that ran.
-    pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>, number: u64) {
+    pub fn record_fault(&mut self, unit: u32, stage: Stage, fault: Fault, note: Option<String>, number: u64) {
         let image = &self.program.image.image;
         if self.log.faults.len() == FAULTS_KEPT {
             self.log.faults.pop_front();
@@ -343,7 +374,7 @@ impl Context {
         let source = |at: Line<'_>| SourceLine { file: printable(at.file, MAX_SYMBOL), line: at.line };
         let line = image.line(fault.pc).map(source);
         let inlined_at = image.inlined_at(fault.pc).map(source);
-        let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, inlined_at, note };
+        let info = FaultInfo { fault, unit, handler: stage.name().to_owned(), symbol, line, inlined_at, note };
         if is_logged(number) {
             tracing::warn!("context {} ({}): fault {number} in {info}", self.id, self.label.name);
         }

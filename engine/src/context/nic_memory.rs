@@ -34,12 +34,13 @@ pub enum NicMemoryError {
     },
 }
 
-/// The memory of an image and of a context. The references are weak: an application's handle does not keep the context's memory
+/// The memory of an image and of a context in one unit. The references are weak: an application's handle does not keep the context's memory
 /// alive.
 #[derive(Debug)]
 pub struct NicMemory {
     image: Weak<LoadedImage>,
     region: Weak<Region>,
+    handler_region: Weak<Region>,
     shared: SharedMappings,
     /// The start of the context's handler memory.
     handler: u32,
@@ -49,6 +50,7 @@ pub struct NicMemory {
 struct Held {
     image: Arc<LoadedImage>,
     region: Arc<Region>,
+    handler_region: Arc<Region>,
 }
 
 impl Held {
@@ -56,7 +58,9 @@ impl Held {
     fn piece(&self, shared: &SharedMappings, handler: u32, address: u32) -> Option<(&Region, MappedBytes)> {
         let of_image =
             self.image.memory.bytes_for(handler, address).map(|bytes| (&**self.image.memory.region(), bytes));
-        of_image.or_else(|| shared.bytes_at(address).map(|bytes| (&*self.region, bytes)))
+        let of_scratchpads = || shared.scratchpad_at(address).map(|bytes| (&*self.region, bytes));
+        let of_handlers = || shared.handler_at(address).map(|bytes| (&*self.handler_region, bytes));
+        of_image.or_else(of_scratchpads).or_else(of_handlers)
     }
 }
 
@@ -64,9 +68,9 @@ impl NicMemory {
     /// The memory of an image and a context.
     #[must_use]
     pub fn new(image: &Arc<LoadedImage>, context: &ContextMemory) -> Self {
-        let region = Arc::downgrade(context.region());
+        let [region, handler_region] = [context.region(), context.handler_region()].map(Arc::downgrade);
         let (handler, _) = context.handler();
-        Self { image: Arc::downgrade(image), region, shared: context.shared(), handler }
+        Self { image: Arc::downgrade(image), region, handler_region, shared: context.shared(), handler }
     }
 
     /// Whether the context still exists.
@@ -113,8 +117,9 @@ impl NicMemory {
     }
 
     fn hold(&self) -> Result<Held, NicMemoryError> {
-        let (image, region) = self.image.upgrade().zip(self.region.upgrade()).ok_or(NicMemoryError::Gone)?;
-        Ok(Held { image, region })
+        let regions = self.region.upgrade().zip(self.handler_region.upgrade());
+        let (image, (region, handler_region)) = self.image.upgrade().zip(regions).ok_or(NicMemoryError::Gone)?;
+        Ok(Held { image, region, handler_region })
     }
 
     /// The pieces of memory that these bytes consist of, in order.

@@ -6,7 +6,6 @@ use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
 use crate::control::config::{Config, Nic, max_image_size};
-use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 
 /// Bytes of an Ethernet header.
@@ -15,11 +14,7 @@ const ETHERNET: u32 = 14;
 /// The capabilities of a spind with this configuration that serves `nics`.
 #[must_use]
 pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
-    let threads = match config.mode {
-        Mode::RunToCompletion => nics.len(),
-        Mode::Pipeline if config.local_share == 0 => config.cores.len().saturating_sub(1),
-        Mode::Pipeline => config.cores.len(),
-    };
+    let threads = config.workers.len();
     let kernel = matches!(config.nic, Nic::Interface(_));
     let longest = nics.iter().map(|nic| nic.max_frame() as u64).min().unwrap_or(0);
     let max_frame = saturate(longest).min(PACKET_WINDOW);
@@ -30,6 +25,7 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
         nic: nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; "),
         machine: machine(&config.machine),
         threads: saturate(threads as u64),
+        units: config.units(),
         max_frame,
         max_payload: max_frame.saturating_sub(ETHERNET),
         limits: limits(config, threads as u64),

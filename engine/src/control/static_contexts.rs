@@ -26,6 +26,7 @@ pub struct Description {
 #[must_use]
 pub fn loader(config: &Config) -> Loader {
     let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
+    let loader = loader.with_units(config.units(), config.sizes.queues);
     loader.with_kernel_tier(config.kernel_tier).with_ledger(ledger(&config.limits).into())
 }
 

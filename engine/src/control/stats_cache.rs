@@ -2,14 +2,15 @@
 //! report a thousand contexts than to process a thousand packets. The interval bounds the cost of clients that ask repeatedly.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo, TierInfo};
 use spin_abi::counter_values::Counters;
 
+use crate::context::ContextPart;
 use crate::control::server::{Answer, Responder};
-use crate::cores::{Poller, WorkerGroup};
+use crate::cores::units::{PlannedWorker, UnitPart};
+use crate::cores::{ClusterThread, Poller, WorkerGroup};
 use crate::install::{InstallError, User};
 use crate::telemetry::context_latency::Distributions;
 use crate::telemetry::statistics::Statistics;
@@ -64,16 +65,17 @@ impl StatsCache {
         self.last = Some(Instant::now());
         let all = self.asking.iter().any(|asker| asker.query == StatsQuery::Stats);
         let snapshots = group.all(move |engine| Snapshot {
-            contexts: engine.context_infos(),
-            counted: all.then(|| (engine.core.clusters.clone(), read(engine))),
+            worker: engine.core.part.worker,
+            // All threads have the same contexts.
+            contexts: if engine.core.part.worker == 0 { engine.context_infos() } else { Vec::new() },
+            parts: if engine.core.part.worker == 0 { Vec::new() } else { engine.context_parts() },
+            counted: all.then(|| read(engine)),
         });
         if snapshots.is_empty() {
             let stopping = |asker: Asker| asker.reply.answer(Err(InstallError::Stopped.to_string()));
             return self.asking.drain(..).for_each(stopping);
         }
-        let (contexts, counted): (Vec<_>, Vec<_>) =
-            snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
-        let mut contexts = merge(contexts);
+        let (mut contexts, counted) = merge(snapshots);
         for info in &mut contexts {
             group.hooks.of(info.context).into_iter().for_each(|counted| info.counters.add(&counted));
             if let Some((kernel, reason)) = group.hooks.state(info.context) {
@@ -83,7 +85,7 @@ impl StatsCache {
         if all {
             read_latencies(group, &mut contexts);
         }
-        let stats = all.then(|| stats(group, nic, counted.into_iter().flatten()));
+        let stats = all.then(|| stats(group, nic, counted));
         for Asker { query, user, reply } in self.asking.drain(..) {
             let contexts = seen_by(user, &contexts);
             let body = match (query, &stats) {
@@ -97,9 +99,13 @@ impl StatsCache {
 
 /// State of a thread that runs handlers.
 struct Snapshot {
+    worker: u16,
+    /// The contexts, on the first thread.
     contexts: Vec<ContextInfo>,
-    /// Clusters and counters of the thread, if requested.
-    counted: Option<(Range<u32>, ThreadCounters)>,
+    /// Counters and faults of contexts, on the other threads.
+    parts: Vec<ContextPart>,
+    /// Counters of the thread, if requested.
+    counted: Option<ThreadCounters>,
 }
 
 /// Statistics of a thread, and counters of its NIC queue.
@@ -109,16 +115,23 @@ fn read(poller: &mut impl Poller) -> ThreadCounters {
     (poller.statistics(), poller.nic().counters())
 }
 
-/// Contexts with the sums of all threads' counters.
-fn merge(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
-    let mut threads = threads.into_iter();
-    let mut all = threads.next().unwrap_or_default();
-    for infos in threads {
-        for (sum, info) in all.iter_mut().zip(infos) {
-            sum.merge(info);
+/// Contexts with the sums of all threads' counters, and the counters of each thread.
+fn merge(snapshots: Vec<Snapshot>) -> (Vec<ContextInfo>, Vec<(u16, ThreadCounters)>) {
+    let (mut all, mut parts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
+    for Snapshot { worker, contexts, parts: more, counted: of } in snapshots {
+        all.extend(contexts);
+        parts.extend(more);
+        counted.extend(of.map(|of| (worker, of)));
+    }
+    let by_id: HashMap<u32, usize> =
+        all.iter().enumerate().map(|(at, info): (_, &ContextInfo)| (info.context, at)).collect();
+    for ContextPart { id, counters, faults } in parts {
+        if let Some(info) = by_id.get(&id).and_then(|&at| all.get_mut(at)) {
+            info.counters.add(&counters);
+            info.faults.extend(faults);
         }
     }
-    all
+    (all, counted)
 }
 
 /// Reads the latencies of contexts from all threads.
@@ -149,7 +162,7 @@ fn seen_by(user: User, contexts: &[ContextInfo]) -> Vec<ContextInfo> {
     contexts.iter().map(seen).collect()
 }
 
-fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>) -> Stats {
+fn stats(group: &WorkerGroup, nic: &str, counted: Vec<(u16, ThreadCounters)>) -> Stats {
     let mut statistics = Statistics::default();
     let mut nic_counters = Counters::default();
     let mut threads = Vec::new();
@@ -157,11 +170,12 @@ fn stats(group: &WorkerGroup, nic: &str, counted: impl Iterator<Item = (Range<u3
         statistics.merge(&part);
         nic_counters.add(&counters.into_iter().collect());
     };
-    for (clusters, part) in counted {
+    for (worker, part) in counted {
         let counters = part.0.counts.named().collect();
-        // A thread without clusters runs no handlers.
-        if !clusters.is_empty() {
-            threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
+        if let Some(ClusterThread { planned, .. }) = group.workers.get(usize::from(worker)) {
+            let PlannedWorker { core, node, part: UnitPart { unit, clusters, .. } } = planned;
+            let (unit, clusters, core, node) = (*unit, (clusters.start, clusters.end - 1), *core, *node);
+            threads.push(ThreadInfo { unit, clusters, core, node, counters });
         }
         add(part);
     }

@@ -21,8 +21,8 @@ use crate::settings::MAX_CONTEXTS;
 const SLOTS: usize = MAX_CONTEXTS;
 /// Denominator of the shares.
 const WHOLE: u64 = 1 << 16;
-/// Packets out on a channel, in transit or held by its worker, up to which nothing is counted.
-const UNCOUNTED: usize = 512;
+/// Packets out on a packet channel up to which nothing is counted.
+pub(crate) const UNCOUNTED: usize = 512;
 
 const fn index(slot: Slot) -> usize {
     slot.0 as usize % SLOTS
@@ -118,6 +118,8 @@ impl DropReader {
 #[derive(Debug)]
 pub(crate) struct TransitCount {
     table: Arc<QuotaTable>,
+    /// Packets out on the channel, in transit or held by its worker, up to which nothing is counted.
+    uncounted: usize,
     active: bool,
     /// The number of packets that may still be staged in this batch.
     room: usize,
@@ -131,10 +133,11 @@ pub(crate) struct TransitCount {
 }
 
 impl TransitCount {
-    /// The count of a channel for at most `size` packets.
-    pub(crate) fn new(table: Arc<QuotaTable>, size: usize) -> Self {
+    /// The count of a channel for at most `size` packets. With `uncounted` packets or fewer out, nothing is counted.
+    pub(crate) fn new(table: Arc<QuotaTable>, size: usize, uncounted: usize) -> Self {
         Self {
             table,
+            uncounted,
             active: false,
             room: 0,
             capacity: 0,
@@ -154,7 +157,7 @@ impl TransitCount {
     /// the worker has not taken. It reads a cache line that the worker writes, so it is called only while many packets are out.
     #[inline]
     pub(crate) fn begin_batch(&mut self, out: usize, room: usize, in_transit: impl FnOnce() -> usize) {
-        if out <= UNCOUNTED || !self.is_enforced() {
+        if out <= self.uncounted || !self.is_enforced() {
             self.active = false;
         } else {
             self.count(room, in_transit());
@@ -225,7 +228,7 @@ mod tests {
             let table = Arc::new(QuotaTable::default());
             let part = |weight| Part::new(weight, weights[0] + weights[1]);
             table.set(true, [(flood, part(weights[0])), (other, part(weights[1]))].into_iter());
-            let mut transit = TransitCount::new(table, SIZE);
+            let mut transit = TransitCount::new(table, SIZE, UNCOUNTED);
             // All packets that are out are held by the worker.
             transit.begin_batch(UNCOUNTED + 1, SIZE, || 0);
             let flooded = admitted(&mut transit, flood, 5000);
@@ -255,7 +258,7 @@ mod tests {
         for (out, enforced) in [(UNCOUNTED, true), (5000, false)] {
             let table = Arc::new(QuotaTable::default());
             table.set(enforced, [(Slot(0), Part::new(1, 1001)), (Slot(1), Part::new(1000, 1001))].into_iter());
-            let mut transit = TransitCount::new(table, 4096);
+            let mut transit = TransitCount::new(table, 4096, UNCOUNTED);
             transit.begin_batch(out, 4096, || unreachable!("there is nothing to count"));
             assert_eq!(admitted(&mut transit, Slot(0), 128), 128);
         }

@@ -46,7 +46,7 @@ impl Distributor {
         mut local: impl FnMut(&mut RxBatch, Frame, Match) -> Option<Frame>,
     ) {
         while let Some((frame, found)) = batch.take() {
-            let Some(channel) = self.channels.channel_of(&found) else {
+            let Some(channel) = self.channels.channel_of(&found, &self.routes.homes) else {
                 recycle.extend(local(batch, frame, found));
                 continue;
             };

@@ -4,18 +4,20 @@
 //! changes are carried out together, and wait for no more replies than a single change.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::Arc;
 
 use spin_abi::rules::RuleSet;
 use spin_matcher::Eom;
 use spin_nic::FlowSteering;
+use spin_nic::affinity::drop_in_background;
 
 use super::error::ThreadError;
 use super::hooks::Hooks;
+use super::placements::Placements;
 use super::slot_allocator::SlotAllocator;
 use super::thread::{PendingReply, PollThread};
 use super::transaction::{ChangeResult, Transaction};
+use super::units::PlannedWorker;
 use crate::cores::receive_only::ReceiveOnly;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
@@ -26,8 +28,8 @@ use crate::worker::hook_reports::make_hook_commands;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
-    /// The thread's share of the machine's clusters.
-    pub clusters: Range<u32>,
+    /// Core, unit and clusters.
+    pub planned: PlannedWorker,
     /// The thread.
     pub worker: PollThread<Worker>,
 }
@@ -44,12 +46,13 @@ pub enum Receiving {
 
 /// All threads of an engine.
 pub struct WorkerGroup {
-    /// The threads that run handlers: at least one, in the order of their clusters.
+    /// The threads that run handlers: at least one, in the order of units and clusters.
     pub workers: Vec<ClusterThread>,
     receiving: Receiving,
     steering: Arc<dyn FlowSteering>,
     limits: Limits,
     slots: RefCell<SlotAllocator>,
+    placements: RefCell<Placements>,
     /// Programs in the XDP hook.
     pub hooks: Hooks,
 }
@@ -64,7 +67,8 @@ impl WorkerGroup {
         steering: Arc<dyn FlowSteering>,
         limits: Limits,
     ) -> Self {
-        Self { workers, receiving, steering, limits, slots: RefCell::default(), hooks: Hooks::default() }
+        let placements = RefCell::new(Placements::new(workers.iter().map(|thread| &thread.planned.part)));
+        Self { workers, receiving, steering, limits, slots: RefCell::default(), placements, hooks: Hooks::default() }
     }
 
     /// Sets the limits for contexts that are installed from now on.
@@ -147,19 +151,17 @@ impl WorkerGroup {
             // No packet is in the programs of these contexts: the NIC was programmed since.
             self.make_hook_commands();
             self.hooks.retire(&old);
+            self.forget(&old);
             self.commit(new, gone);
         }
         result
     }
 
-    /// Has the first thread make commands of programs in the hook that wait. It has each context.
+    /// Has commands of programs in the hook that wait made, each on a thread that runs the context.
     pub(super) fn make_hook_commands(&self) {
         for (context, commands) in self.hooks.take_commands() {
-            let made = self.first(move |engine| {
-                make_hook_commands(engine, context, &commands);
-                Ok(())
-            });
-            if made.is_err() {
+            let made = self.worker_of(context).ask(move |engine| make_hook_commands(engine, context, &commands));
+            if made.is_none() {
                 return;
             }
         }
@@ -184,45 +186,110 @@ impl WorkerGroup {
         });
     }
 
-    /// Attaches contexts on every thread.
-    fn attach(&self, mut installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
-        if installs.is_empty() {
-            return Vec::new();
+    /// Places contexts in units, and attaches them on every thread.
+    fn attach(&self, installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
+        let (placed, refused): (Vec<_>, Vec<_>) = installs
+            .into_iter()
+            .map(|prepared| self.place(prepared))
+            .enumerate()
+            .partition(|(_, placed)| placed.is_ok());
+        let (order, placed): (Vec<_>, Vec<_>) =
+            placed.into_iter().filter_map(|(index, placed)| Some((index, placed.ok()?))).unzip();
+        let refused = refused.into_iter().filter_map(|(index, refused)| Some((index, Err(refused.err()?))));
+        let mut all: Vec<_> = order.into_iter().zip(self.attach_placed(placed)).chain(refused).collect();
+        all.sort_unstable_by_key(|(index, _)| *index);
+        all.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Gives a context its id and slot, its units, and its compiled rules.
+    fn place(&self, mut prepared: Prepared) -> Result<Prepared, InstallError> {
+        let handle = prepared.handle.unwrap_or_else(|| self.slots.borrow_mut().next());
+        prepared.handle = Some(handle);
+        let placed = self.placements.borrow_mut().place(handle.id, &prepared);
+        let placed = placed.and_then(|home| Ok((home, prepared.compile(handle.id)?)));
+        match placed {
+            Ok((home, entry)) => {
+                (prepared.home, prepared.entry) = (Some(home), Some(entry));
+                Ok(prepared)
+            }
+            Err(error) => {
+                self.forget(&[handle.id]);
+                self.slots.borrow_mut().give_back(handle.slot);
+                drop_in_background(prepared);
+                Err(error)
+            }
         }
-        let mut slots = self.slots.borrow_mut();
-        installs.iter_mut().for_each(|prepared| prepared.handle = prepared.handle.or_else(|| Some(slots.next())));
-        let count = installs.len();
-        let replies = self.begin_attach(installs);
-        let Some(replies) = replies.into_iter().map(PendingReply::wait).collect::<Option<Vec<_>>>() else {
-            return (0..count).map(|_| Err(InstallError::Stopped)).collect();
-        };
-        let (mut attached, taken): (Vec<_>, Vec<_>) =
-            replies.into_iter().map(|(attached, taken)| (attached.into_iter(), taken)).unzip();
-        slots.update(&taken);
-        drop(slots);
-        let each: Vec<Vec<_>> = (0..count).map(|_| attached.iter_mut().filter_map(Iterator::next).collect()).collect();
+    }
+
+    /// Attaches contexts that have a place on every thread.
+    fn attach_placed(&self, installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
+        let ids: Vec<u32> = installs.iter().filter_map(|prepared| Some(prepared.handle?.id)).collect();
+        let attached = self
+            .attach_everywhere(installs)
+            .unwrap_or_else(|| ids.iter().map(|_| vec![Err(InstallError::Stopped)]).collect());
         // A thread may have no room, because a replaced context is still there. Start with the last context: a later one may
         // replace an earlier one.
-        let mut results: Vec<_> = each.into_iter().rev().map(|attached| self.all_or_none(attached)).collect();
+        let mut results: Vec<_> = attached.into_iter().rev().map(|attached| self.all_or_none(attached)).collect();
         results.reverse();
+        let refused = ids.into_iter().zip(&results).filter(|(_, result)| result.is_err());
+        self.forget(&refused.map(|(id, _)| id).collect::<Vec<_>>());
         results
     }
 
-    /// Splits contexts by clusters, and starts attaching them on each thread.
-    fn begin_attach(&self, installs: Vec<Prepared>) -> Vec<PendingReply<Attached>> {
-        let limits = self.limits;
-        let mut rest = Some(installs);
-        let mut replies = Vec::new();
-        for (index, thread) in self.workers.iter().enumerate() {
-            let Some(mut parts) = rest.take() else { break };
-            let next = self.workers.get(index + 1).map(|next| next.clusters.start);
-            rest = next.map(|cluster| parts.iter_mut().map(|part| part.split_off(cluster)).collect());
-            replies.push(thread.worker.begin(move |engine| {
-                let attached: Vec<_> = parts.into_iter().map(|part| engine.link(part, &limits)).collect();
-                (attached, engine.slots_taken())
-            }));
+    /// Divides contexts between all threads, and attaches them: on the first one, then on the others, which get its table of rules. Returns
+    /// the results of each context; `None`: a thread has ended.
+    fn attach_everywhere(&self, installs: Vec<Prepared>) -> Option<Vec<Vec<Result<u32, InstallError>>>> {
+        if installs.is_empty() {
+            return Some(Vec::new());
         }
-        replies
+        let (limits, mut parts) = (self.limits, self.divide(installs));
+        let others = parts.split_off(1);
+        let (first, table, mut taken) = self.workers.first()?.worker.ask(move |engine| {
+            let attached: Vec<_> = parts.pop().into_iter().flatten().map(|part| engine.link(part, &limits)).collect();
+            (attached, engine.routes().table, vec![engine.slots_taken()])
+        })?;
+        let accepted: Vec<bool> = first.iter().map(Result::is_ok).collect();
+        let mut replies = Vec::new();
+        for (thread, parts) in self.workers.iter().skip(1).zip(others) {
+            let (parts, refused): (Vec<_>, Vec<_>) =
+                parts.into_iter().zip(&accepted).partition(|(_, accepted)| **accepted);
+            drop(refused);
+            let (parts, table): (Vec<_>, _) = (parts.into_iter().map(|(part, _)| part).collect(), table.clone());
+            replies.push(
+                thread.worker.begin(move |engine| (engine.link_all(parts, &limits, &table), engine.slots_taken())),
+            );
+        }
+        let mut results: Vec<Vec<_>> = first.into_iter().map(|result| vec![result]).collect();
+        for reply in replies {
+            let (attached, slots) = reply.wait()?;
+            let accepted = results.iter_mut().zip(&accepted).filter(|(_, accepted)| **accepted);
+            accepted.zip(attached).for_each(|((of, _), result)| of.push(result));
+            taken.push(slots);
+        }
+        self.slots.borrow_mut().update(&taken);
+        Some(results)
+    }
+
+    /// The parts of contexts, by worker.
+    fn divide(&self, installs: Vec<Prepared>) -> Vec<Vec<Prepared>> {
+        let workers: Vec<_> = self.workers.iter().map(|thread| thread.planned.part.clone()).collect();
+        let mut all: Vec<Vec<_>> = workers.iter().map(|_| Vec::with_capacity(installs.len())).collect();
+        for prepared in installs {
+            all.iter_mut().zip(prepared.parts(&workers)).for_each(|(parts, part)| parts.push(part));
+        }
+        all
+    }
+
+    /// Forgets where contexts that are gone ran.
+    fn forget(&self, ids: &[u32]) {
+        let mut placements = self.placements.borrow_mut();
+        ids.iter().for_each(|&id| placements.remove(id));
+    }
+
+    /// A thread that runs a context, or the first one.
+    pub(super) fn worker_of(&self, context: u32) -> &PollThread<Worker> {
+        let index = self.placements.borrow().first_worker(context);
+        &self.workers[usize::from(index)].worker
     }
 
     /// Keeps a context that is attached on all threads, and detaches any other.
@@ -270,10 +337,14 @@ impl WorkerGroup {
         self.set_routes(then)
     }
 
-    /// Sets the routes of the distributor, if there is one.
+    /// Sets the routes of the distributor, or of all threads that receive packets for each other.
     fn set_routes(&self, routes: RoutingTable) -> Result<(), InstallError> {
         match &self.receiving {
-            Receiving::Each => Ok(()),
+            Receiving::Each if self.workers.len() == 1 => Ok(()),
+            Receiving::Each => {
+                self.all(move |engine| engine.set_distribution(routes));
+                Ok(())
+            }
             Receiving::First => self.first(move |engine| {
                 engine.set_distribution(routes);
                 Ok(())
@@ -292,9 +363,9 @@ impl WorkerGroup {
         }
     }
 
-    /// Whether one thread receives for others.
+    /// Whether threads receive packets for others.
     const fn distributes(&self) -> bool {
-        !matches!(self.receiving, Receiving::Each)
+        !matches!(self.receiving, Receiving::Each) || self.workers.len() > 1
     }
 
     /// Rolls back after the NIC has refused the rules of attached contexts, or of contexts whose rules were changed from
@@ -345,6 +416,7 @@ impl WorkerGroup {
             (contexts, engine.slots_taken())
         });
         self.hooks.retire(&retired);
+        self.forget(&retired);
         // The memory of the contexts is freed on this thread.
         let taken: Vec<_> = replies.into_iter().map(|(_, taken)| taken).collect();
         self.slots.borrow_mut().update(&taken);
@@ -399,6 +471,3 @@ impl WorkerGroup {
         self.receiver().is_some_and(PollThread::ended) || self.workers.iter().any(|thread| thread.worker.ended())
     }
 }
-
-/// The ids of contexts that a thread attached, and the slots that it uses.
-type Attached = (Vec<Result<u32, InstallError>>, Vec<bool>);

@@ -87,14 +87,11 @@ impl HookMonitor {
     }
 }
 
-/// Has the first thread record new faults. It has each context.
+/// Has new faults recorded, each on a thread that runs the context.
 fn report_faults(group: &WorkerGroup) {
     for NewFaults { context, faults, count } in group.hooks.take_faults() {
-        let recorded = group.first(move |engine| {
-            record_hook_faults(engine, context, &faults, count);
-            Ok(())
-        });
-        if recorded.is_err() {
+        let worker = group.worker_of(context);
+        if worker.ask(move |engine| record_hook_faults(engine, context, &faults, count)).is_none() {
             return;
         }
     }

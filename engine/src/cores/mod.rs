@@ -5,17 +5,20 @@
 //! * `links`: the source of a worker's packets.
 //! * `distributor`, `local_share`, `receive_only`: reception for several workers; `packet_channel` and `packet_channels` lead to
 //!   these.
+//! * `hand_over`: packets that arrive at one worker and run on another.
 //! * `helpers`: work sharing between workers.
 //! * [`idle`]: when a thread without work goes to sleep.
 //! * `group`: all threads as a group. Contexts are changed on all of them.
 //! * `hooks`: programs in the XDP hook. `hook_monitor` looks after them, `hook_shares` divides processors between users.
 //! * `units`: the division of cores into units.
+//! * `placements`: the units of each context.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;
 pub(crate) mod distributor;
 mod error;
 mod group;
+pub mod hand_over;
 pub mod helpers;
 mod hook_monitor;
 mod hook_shares;
@@ -26,6 +29,7 @@ pub(crate) mod local_share;
 pub mod packet_channel;
 pub mod packet_channels;
 pub(crate) mod packet_meta;
+mod placements;
 mod poller;
 pub mod receive_only;
 mod slot_allocator;

@@ -19,7 +19,7 @@ use spin_nic::steering::AcceptAll;
 use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
 use spin_sync::{SidebandRx, SidebandTx, sideband};
 
-use crate::cores::channel_quota::{DropReader, Drops, QuotaTable, TransitCount};
+use crate::cores::channel_quota::{DropReader, Drops, QuotaTable, TransitCount, UNCOUNTED};
 use crate::cores::packet_meta::{MetaRx, MetaTx, packet_meta};
 use crate::egress::pass_cost::PassCost;
 use crate::ingress::matched::Match;
@@ -83,7 +83,7 @@ pub fn packet_channel(
     let (items, packets, frames) = spin_sync::credit_channel(size, max_refills, distributor, worker);
     let ((meta, meta_rx), (back, back_rx)) = (packet_meta(size), sideband(size));
     let (quotas, drops) = (Arc::new(QuotaTable::default()), Arc::new(Drops::default()));
-    let (quota, reader) = (TransitCount::new(quotas.clone(), size), DropReader::new(drops.clone()));
+    let (quota, reader) = (TransitCount::new(quotas.clone(), size, UNCOUNTED), DropReader::new(drops.clone()));
     let tx = PacketTx { frames: items, meta, back: back_rx, returned: Vec::with_capacity(size), quota, drops };
     let rx = PacketRx { frames: packets, meta: meta_rx, quotas, drops: reader, pass_cost: Arc::new(PassCost::new(1)) };
     (tx, rx, ChannelQueue::new(frames, back, max_frame))

@@ -8,6 +8,7 @@ use crate::cores::packet_channel::{ChannelQueue, PacketRx, PacketTx, ReturnActio
 use crate::egress::pass_cost::PassCost;
 use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::BATCH;
+use crate::install::{Home, WorkerRange};
 use spin_pspin::hpu::memory::saturate;
 
 /// Frames out on each channel beyond the worker's HERs and refills: batches in transit in both directions. Packets that wait in
@@ -102,14 +103,18 @@ impl PacketChannels {
         hers as usize + ON_THE_WAY + WAITING + refills
     }
 
-    /// The channel to the home worker of a packet's message. `None`: the local worker is its home, or no context matched. Uses
-    /// other bits of the hash than the choice of the home cluster within a worker.
+    /// The channel to the home worker of a packet's message, one of those that run its context. `None`: the local worker is its home, or no
+    /// context matched. Uses other bits of the hash than the choice of the home cluster within a worker.
     #[inline]
-    pub fn channel_of(&mut self, found: &Match) -> Option<&mut PacketTx> {
-        found.slot()?;
-        let part = ((found.key.hash() >> 16) as usize * self.shares()) >> 16;
-        let others = part.checked_sub(self.own)?;
-        self.channels.get_mut(others / SHARE)
+    pub fn channel_of(&mut self, found: &Match, homes: &[Home]) -> Option<&mut PacketTx> {
+        let WorkerRange { first, count } = homes.get(found.slot()?.0 as usize).unwrap_or(&Home::ANYWHERE).workers;
+        // A local worker is the first one, and the channels lead to the others.
+        let (local, first) = (usize::from(self.own > 0), usize::from(first));
+        let own = if first < local { self.own } else { 0 };
+        let first_channel = first.max(local) - local;
+        let others = (usize::from(count) + first - first.max(local)).min(self.channels.len() - first_channel);
+        let part = ((found.key.hash() >> 16) as usize * (SHARE * others + own)) >> 16;
+        self.channels.get_mut(first_channel + part.checked_sub(own)? / SHARE)
     }
 
     /// The number of packets to receive so that about `own` of them are the local share.
@@ -178,8 +183,52 @@ mod tests {
 
     use spin_nic::{TxQueue, Wakeup};
 
-    use super::PacketChannels;
+    use super::{PacketChannels, PacketTx};
     use crate::egress::pass_cost::PassCost;
+    use crate::ingress::matched::Match;
+    use crate::install::{Home, WorkerRange};
+    use spin_matcher::{Headers, KeySpec};
+    use spin_pspin::ids::Slot;
+
+    #[test]
+    fn a_packet_goes_to_a_worker_of_its_context() {
+        let wakeup = Wakeup::new().expect("an event");
+        let key = |number: u32| {
+            let frame = [&number.to_le_bytes()[..], &[0; 60]].concat();
+            KeySpec::default().extract(&frame, &Headers::parse(&frame))
+        };
+        for local_share in [0, 75] {
+            let local = u16::from(local_share > 0);
+            let (mut channels, _) = if local_share == 0 {
+                PacketChannels::new(2048, &wakeup, 6, 64).expect("channels")
+            } else {
+                PacketChannels::with_local_share(2048, &wakeup, 5, 64, local_share).expect("channels")
+            };
+            let addresses: Vec<*const PacketTx> = channels.channels.iter().map(std::ptr::from_ref).collect();
+            for (first, count) in [(0, u16::MAX), (0, 6), (0, 2), (1, 2), (4, 2), (5, 1), (0, 1)] {
+                let homes = [Home { workers: WorkerRange { first, count }, by_key: false }];
+                let mut got = [0; 6];
+                for number in 0..6000 {
+                    let found = Match { owner: Slot(0), end_of_message: true, key: key(number) };
+                    let channel = channels.channel_of(&found, &homes).map(|channel| std::ptr::from_ref(channel));
+                    let worker = channel.map_or(0, |channel| {
+                        addresses.iter().position(|&other| other == channel).expect("one of them") as u16 + local
+                    });
+                    got[usize::from(worker)] += 1;
+                }
+                let count = count.min(6 - first);
+                for worker in 0..6 {
+                    let wanted = (first..first + count).contains(&worker);
+                    assert_eq!(got[usize::from(worker)] > 0, wanted, "{first}, {count}: {got:?}");
+                    // Equal shares, but for the local one.
+                    assert!(
+                        !wanted || count == 1 || got[usize::from(worker)] > 6000 / usize::from(count) / 2,
+                        "{got:?}"
+                    );
+                }
+            }
+        }
+    }
 
     /// All workers charge for the time of one distributor. None of them knows the charges of the others.
     #[test]

@@ -57,15 +57,19 @@ impl Poller for Worker {
 
     fn is_busy(&self) -> bool {
         let fed = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_over());
-        fed || self.has_tasks() || self.backlog() > 0
+        let handed = self.hand_over.as_ref().is_some_and(|hand_over| hand_over.has_arrivals());
+        fed || handed || self.has_tasks() || self.backlog() > 0
     }
 
     fn shutdown(&mut self) {
         self.stop_lending();
+        if let Some(hand_over) = &mut self.hand_over {
+            hand_over.end();
+        }
     }
 
     fn has_dependents(&self) -> bool {
-        self.may_borrow()
+        self.may_borrow() || self.hand_over.as_ref().is_some_and(|hand_over| hand_over.may_receive())
     }
 
     fn is_sending(&self) -> bool {
@@ -82,13 +86,14 @@ impl Poller for Worker {
 
     fn has_pending(&self) -> bool {
         let arrived = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over());
-        arrived || self.has_loans() || self.is_busy_for_others()
+        let handed = self.hand_over.as_ref().is_some_and(|hand_over| hand_over.has_pending());
+        arrived || handed || self.has_loans() || self.is_busy_for_others()
     }
 
     fn is_finished(&self) -> bool {
         match &self.arrivals {
             Some(arrivals) => arrivals.is_over(),
-            None => self.out_on_channels() == 0 && self.core.nic.exhausted(),
+            None => self.out_on_channels() == 0 && !self.has_dependents() && self.core.nic.exhausted(),
         }
     }
 

@@ -126,7 +126,7 @@ impl ReceiveOnly {
             let found =
                 distributor.routes.find(&frame, |owner, key, end_of_message| Match { owner, end_of_message, key });
             let found = found.unwrap_or_default();
-            match distributor.channels.channel_of(&found) {
+            match distributor.channels.channel_of(&found, &distributor.routes.homes) {
                 Some(channel) => channel.stage(frame, &found),
                 None => {
                     counts.add(Counter::DropRemoved, 1);
@@ -211,7 +211,11 @@ mod tests {
         let (near, far) = pair(4096).expect("a pair");
         let (mut receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, HERS).expect("a channel");
         let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
-        receiver.set_routes(RoutingTable { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
+        receiver.set_routes(RoutingTable {
+            table: Table::new(&[entry]).expect("fits").into(),
+            slots: vec![Slot(0)],
+            ..RoutingTable::default()
+        });
         let (arrivals, queue) = ends.remove(0);
         (receiver, far, arrivals, queue)
     }

@@ -36,6 +36,11 @@ impl SlotAllocator {
         ContextHandle { id, slot: Slot(index as u32) }
     }
 
+    /// Frees a slot that no thread has used.
+    pub fn give_back(&mut self, slot: Slot) {
+        self.taken.get_mut(slot.0 as usize).into_iter().for_each(|taken| *taken = false);
+    }
+
     /// Records which slots each thread uses.
     pub fn update(&mut self, threads: &[Vec<bool>]) {
         let slots = threads.iter().map(Vec::len).max().unwrap_or(0);

@@ -13,6 +13,13 @@ pub struct UnitPart {
     pub clusters: Range<u32>,
 }
 
+/// The part of the first worker of the only unit.
+impl From<Range<u32>> for UnitPart {
+    fn from(clusters: Range<u32>) -> Self {
+        Self { worker: 0, unit: 0, clusters }
+    }
+}
+
 /// A worker to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedWorker {
@@ -22,6 +29,13 @@ pub struct PlannedWorker {
     pub node: u32,
     /// Its unit and clusters.
     pub part: UnitPart,
+}
+
+/// A worker on any core.
+impl From<UnitPart> for PlannedWorker {
+    fn from(part: UnitPart) -> Self {
+        Self { core: None, node: 0, part }
+    }
 }
 
 /// A number of units that these cores cannot be divided into.

@@ -1,5 +1,7 @@
 //! The first half of PsPIN's NIC inbound engine: receives frames, and determines the context and message of each.
 
+use std::sync::Arc;
+
 use spin_abi::counters::Counter;
 use spin_matcher::{MessageKey, Table};
 use spin_nic::{Frame, Queue};
@@ -9,6 +11,7 @@ use spin_pspin::mpq::{MpqId, Mpqs, Owned};
 
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::matched::{Match, MatchEntry, MatchedBatch};
+use crate::install::Home;
 use crate::message::messages::Messages;
 
 /// Frames per receive when one context has the thread to itself. The cache holds this many together with the data that is
@@ -37,10 +40,12 @@ pub struct MatchedPacket {
 /// The classifier: compiled rules, and the contexts that they lead to.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingTable {
-    /// The compiled rules, for the NIC's filter and for matching here.
-    pub table: Table,
+    /// The compiled rules, for the NIC's filter and for matching here. Threads share them, and none writes them.
+    pub table: Arc<Table>,
     /// Contexts by index in the table, which is the order of priority.
     pub slots: Vec<Slot>,
+    /// Where the contexts run, by slot. A context whose slot is not listed runs where its packets arrive.
+    pub homes: Arc<[Home]>,
 }
 
 impl RoutingTable {
@@ -181,6 +186,19 @@ impl RxBatch {
         );
         frames.reverse();
         count
+    }
+
+    /// Takes frames of another thread and their matches into an empty batch: `take` passes each of `count` frames to its first argument,
+    /// then their matches in the same order to its second.
+    #[inline]
+    pub(crate) fn fill(&mut self, count: usize, take: impl FnOnce(&mut dyn FnMut(Frame), &mut dyn FnMut(Match))) {
+        let Self { frames, found, .. } = self;
+        found.reserve(count);
+        let mut places = (0..count).rev();
+        take(&mut |frame| frames.push(frame), &mut |what| {
+            places.next().into_iter().for_each(|place| found.set(place, what));
+        });
+        frames.reverse();
     }
 
     /// Sorts the frames by group, in a stable counting sort. The group with the greatest number comes first. `group` returns a
@@ -353,7 +371,7 @@ mod tests {
     fn routes() -> RoutingTable {
         let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
         let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
-        RoutingTable { table, slots: vec![Slot(7), Slot(3)] }
+        RoutingTable { table: table.into(), slots: vec![Slot(7), Slot(3)], ..RoutingTable::default() }
     }
 
     #[test]

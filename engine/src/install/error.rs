@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hpu_vm::memory::SpaceError;
-use spin_abi::control::Abi;
+use spin_abi::control::{Abi, UnitCount};
 use spin_abi::rules::MAX_KEYS;
 use spin_matcher::compile::CompileError;
 use spin_matcher::table::RuleUse;
@@ -56,6 +56,31 @@ pub enum InstallError {
         known: u32,
         /// The number of clusters of the machine.
         clusters: u32,
+    },
+    /// There is no such unit.
+    #[error("unit {first}, {count} units: this spind has {units}, numbered from 0")]
+    NoUnit {
+        /// The first unit.
+        first: u32,
+        /// Their number.
+        count: u32,
+        /// The number of units that there are.
+        units: u32,
+    },
+    /// Handlers that know one unit.
+    #[error("units {0}: {1}; leave --units out")]
+    OneUnit(UnitCount, &'static str),
+    /// A context in other units than the one that it replaces, which those have packets of.
+    #[error(
+        "unit: context {old} runs in units {first} to {last}, and what replaces it has to run there; leave --unit and --units as they were"
+    )]
+    OtherUnits {
+        /// The replaced context.
+        old: u32,
+        /// Its first unit.
+        first: u32,
+        /// Its last unit.
+        last: u32,
     },
     /// No rule: the context would match nothing.
     #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]

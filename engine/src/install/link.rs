@@ -13,9 +13,9 @@ use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
 use super::match_spec::check_rules;
-use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
-use crate::context::event_ring::{DoorbellPending, EventRing};
-use crate::context::{Context, ContextLabel, ContextLog, Matching, Replacement, Share};
+use super::{HOST_ADDRESS, Home, InstallError, MatchSpec, Prepared, UnitRange, User, WorkerRange, warn_of_rules};
+use crate::context::event_ring::EventRing;
+use crate::context::{Context, ContextLabel, ContextLog, ContextPart, Matching, Replacement, Share};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::sched::scheduler::MOST_WEIGHT;
@@ -28,6 +28,7 @@ use crate::worker::core::Core;
 use crate::worker::runner::TaskRunner;
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::Hpus;
 use spin_pspin::ids::Slot;
 
 /// Maximum time for which an open message of a draining context may wait for its next packet.
@@ -41,7 +42,7 @@ struct AttachPlan {
     entry: Arc<CompiledEntry>,
     /// The context that it replaces.
     predecessor: Option<Slot>,
-    table: Table,
+    table: Arc<Table>,
     /// The slots of the previous table.
     slots: Vec<Slot>,
     /// The range of `slots` that the context's slot replaces: empty at the end, or the replaced context's.
@@ -71,7 +72,39 @@ impl Worker {
     /// [`InstallError::Full`], [`InstallError::UserContexts`], [`InstallError::Table`], [`InstallError::UserRules`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
     /// replaced context. Nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
-        let planned = self.plan_link(&prepared, limits);
+        self.link_with(prepared, limits, None)
+    }
+
+    /// Attaches contexts that another worker has attached, whose rules are then `table`. The threads of an engine share the table, as it
+    /// takes long to build.
+    pub(crate) fn link_all(
+        &mut self,
+        all: Vec<Prepared>,
+        limits: &Limits,
+        table: &Arc<Table>,
+    ) -> Vec<Result<u32, InstallError>> {
+        let linked: Vec<_> = all.into_iter().map(|prepared| self.link_with(prepared, limits, Some(table))).collect();
+        let (slots, homes) = (self.core.contexts.routes.slots.clone(), self.core.contexts.homes());
+        let table = if linked.iter().all(Result::is_ok) {
+            Ok(table.clone())
+        } else {
+            Table::of(self.core.contexts.entries()).map(Arc::new)
+        };
+        // The entries fit a table on the other worker, which had as many.
+        if let Ok(table) = table {
+            self.set_routes(RoutingTable { table, slots, homes });
+        }
+        linked
+    }
+
+    /// Attaches a context. With a `shared` table, its caller sets the routes.
+    fn link_with(
+        &mut self,
+        prepared: Prepared,
+        limits: &Limits,
+        shared: Option<&Arc<Table>>,
+    ) -> Result<u32, InstallError> {
+        let planned = self.plan_link(&prepared, limits, shared);
         let AttachPlan { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
             Err(error) => {
@@ -80,26 +113,39 @@ impl Worker {
             }
         };
         self.core.contexts.next_id = id;
+        let have_table = shared.is_some();
         let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
-        self.set_routes(RoutingTable { table, slots });
         let (uid, user_weight) = (prepared.uid, prepared.user_weight.clamp(1, MOST_WEIGHT));
         self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
         let pspin = matches!(prepared.run.abi, Abi::Pspin | Abi::Fpspin);
         self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0), pspin);
-        let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
-        let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
+        let context = link(prepared, entry, predecessor, &self.core);
+        let runs_here = context.runs_here;
         self.core.contexts.timeouts += u32::from(context.may_time_out());
         self.core.contexts.list[slot.0 as usize] = Some(context);
-        self.core.telemetry.by_slot.add(slot);
+        if runs_here {
+            self.core.telemetry.by_slot.add(slot);
+        }
         self.core.contexts.set_user_weight(uid, user_weight);
         self.core.contexts.linked += 1;
+        let homes = self.core.contexts.homes();
+        match have_table {
+            // The caller does so for several contexts together.
+            true => self.core.contexts.routes.slots = slots,
+            false => self.set_routes(RoutingTable { table, slots, homes }),
+        }
         self.share_buffer();
         Ok(id)
     }
 
     /// Plans the attachment of a context, if it is allowed.
-    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<AttachPlan, InstallError> {
+    fn plan_link(
+        &self,
+        prepared: &Prepared,
+        limits: &Limits,
+        table: Option<&Arc<Table>>,
+    ) -> Result<AttachPlan, InstallError> {
         // Draining contexts count too.
         if self.core.contexts.linked as usize >= limits.contexts {
             return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
@@ -109,20 +155,18 @@ impl Worker {
             self.core.contexts.check_count(prepared.uid, limits)?;
         }
         let id = prepared.handle.map_or(self.core.contexts.next_id + 1, |place| place.id);
-        let entry = Arc::new(CompiledEntry::new(TableEntry {
-            context: id,
-            rules: prepared.match_spec.rules.clone(),
-            eom: prepared.match_spec.eom.clone(),
-            key: prepared.key.clone(),
-            target: prepared.program.target(),
-        })?);
+        let entry = prepared.entry.clone().map_or_else(|| prepared.compile(id), Ok)?;
         let replaced = prepared.install.replaces;
         let predecessor = replaced.map(|old| self.core.contexts.find(old, User(prepared.uid))).transpose()?;
-        let (mut entries, slots) = (self.core.contexts.entries(), self.core.contexts.routes.slots.clone());
+        let slots = self.core.contexts.routes.slots.clone();
         let place = slots.iter().position(|&slot| Some(slot) == predecessor);
-        let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
+        let range = place.map_or(slots.len()..slots.len(), |place| place..place + 1);
+        if let Some(table) = table {
+            return Ok(AttachPlan { id, entry, predecessor, table: table.clone(), slots, range });
+        }
+        let mut entries = self.core.contexts.entries();
         entries.splice(range.clone(), [entry.clone()]);
-        let table = Table::of(entries)?;
+        let table = Arc::new(Table::of(entries)?);
         if is_user {
             let mut owners = self.core.contexts.owners();
             owners.splice(range.clone(), [prepared.uid]);
@@ -148,15 +192,18 @@ impl Worker {
     fn retire(&mut self, slot: Slot) {
         let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.rx_backlog();
         let drain_mark = self.ingress.processed + to_come as u64;
+        let drain_round = self.hand_over.as_ref().and_then(|hand_over| hand_over.round_after_all());
         let now = self.core.telemetry.last_end;
         let context = self.core.contexts.get(slot);
         context.replacement.draining = true;
+        context.replacement.drain_round = drain_round;
         context.replacement.drain_mark = drain_mark;
         // The time is recent enough: later packets would have updated it.
         context.replacement.drain_deadline = now + REPLACED_IN_ALL;
-        let had_none = !context.may_time_out();
+        let timed_out = context.may_time_out();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
-        self.core.contexts.timeouts += u32::from(had_none);
+        let times_out = context.may_time_out();
+        self.core.contexts.timeouts += u32::from(times_out && !timed_out);
         self.core.contexts.draining += 1;
     }
 
@@ -182,7 +229,8 @@ impl Worker {
             slots.splice(place..=place, replaced);
         }
         let slots = slots.clone();
-        self.set_routes(RoutingTable { table: Table::of(self.core.contexts.entries())?, slots });
+        let (table, homes) = (Table::of(self.core.contexts.entries())?.into(), self.core.contexts.homes());
+        self.set_routes(RoutingTable { table, slots, homes });
         self.reroute();
         self.share_buffer();
         Ok(())
@@ -224,8 +272,10 @@ impl Worker {
     fn end_drained_now(&mut self) {
         for index in 0..self.core.contexts.list.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
+            self.note_drain_round(slot);
             let matches_none = |context: &Context| {
-                context.replacement.draining && self.ingress.processed >= context.replacement.drain_mark
+                let Replacement { draining, drain_mark, drain_round, .. } = context.replacement;
+                draining && drain_round.is_none() && self.ingress.processed >= drain_mark
             };
             let Some(context) = self.core.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
                 continue;
@@ -241,20 +291,35 @@ impl Worker {
         }
     }
 
+    /// Notes which packets of a draining context are left, once all that other workers handed over are here.
+    fn note_drain_round(&mut self, slot: Slot) {
+        let left = self.rx_backlog() as u64;
+        let Some(context) = &mut self.core.contexts.list[slot.0 as usize] else { return };
+        let completed = |round: u64| self.hand_over.as_ref().is_none_or(|hand_over| hand_over.has_completed(round));
+        if context.replacement.drain_round.is_some_and(completed) {
+            context.replacement.drain_round = None;
+            context.replacement.drain_mark = context.replacement.drain_mark.max(self.ingress.processed + left);
+        }
+    }
+
     /// Sets the routes, also for packets that this thread has matched and not queued.
     fn set_routes(&mut self, routes: RoutingTable) {
         self.core.contexts.routes = routes;
-        if self.arrivals.is_none() && self.local_share.is_none() {
+        // Others have routes of their own for packets that arrive.
+        if self.arrivals.is_none() && self.local_share.is_none() && self.hand_over.is_none() {
             self.ingress.inbound.find(&self.core.contexts.routes, |_, _| 0);
         }
     }
 
     /// Divides the packet buffer, and the packet channel from the distributor, between contexts.
-    fn share_buffer(&mut self) {
+    pub(crate) fn share_buffer(&mut self) {
         let Core { contexts, table, .. } = &mut self.core;
         contexts.share_buffer(table.hers);
         if let Some(arrivals) = &self.arrivals {
             arrivals.set_quotas(contexts.is_shared() && !contexts.stalls, contexts.parts());
+        }
+        if let Some(hand_over) = &self.hand_over {
+            hand_over.set_quotas(contexts.is_shared(), contexts.parts());
         }
     }
 
@@ -288,8 +353,12 @@ impl Worker {
     /// # Errors
     /// The errors of [`Worker::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
-        let slot = self.core.contexts.find(id, user)?;
-        self.set_routes(self.routes_without(&[id])?);
+        let listed = self.core.contexts.find(id, user);
+        // Without its routes it is gone for all but root.
+        let slot = listed.or_else(|error| self.core.contexts.slot_with(id).filter(|_| user == User(0)).ok_or(error))?;
+        if self.core.contexts.routes.slots.contains(&slot) {
+            self.set_routes(self.routes_without(&[id])?);
+        }
         Ok(self.clear(slot))
     }
 
@@ -320,6 +389,9 @@ impl Worker {
 
     /// Drops a context's packets that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
+        if let Some(hand_over) = &mut self.hand_over {
+            self.core.telemetry.counts.add(Counter::DropRemoved, hand_over.drop_of(slot));
+        }
         let handed = self.arrivals.as_mut().map(PacketRx::take_all).unwrap_or_default();
         let gone = self.ingress.inbound.retain(handed, |of| of == slot);
         let waiting = self.admission.stalled.take_if(|arrival| arrival.slot == slot);
@@ -368,7 +440,8 @@ impl Worker {
             let owner = self.core.contexts.get(slot).weights.uid;
             check_rules(&table, &self.core.contexts.owners(), owner)?;
         }
-        self.set_routes(RoutingTable { table, slots: self.core.contexts.routes.slots.clone() });
+        let (slots, homes) = (self.core.contexts.routes.slots.clone(), self.core.contexts.homes());
+        self.set_routes(RoutingTable { table: table.into(), slots, homes });
         let context = self.core.contexts.get(slot);
         let (former_ports, former_send) = (context.matching.ports.clone(), context.matching.send.clone());
         let (ports, send) = match send {
@@ -421,6 +494,11 @@ impl Worker {
         self.core.contexts.infos()
     }
 
+    /// What this thread has counted of the installed contexts.
+    pub(crate) fn context_parts(&self) -> Vec<ContextPart> {
+        self.core.contexts.installed().filter_map(Context::part).collect()
+    }
+
     /// Ids and latencies of `count` contexts from the `first` one on, in the order of [`context_infos`](Self::context_infos).
     /// Those that did not run are left out.
     #[must_use]
@@ -463,13 +541,16 @@ impl Worker {
     }
 }
 
-fn link(
-    prepared: Prepared,
-    entry: Arc<CompiledEntry>,
-    predecessor: Option<Slot>,
-    cluster: u32,
-    doorbell_pending: &DoorbellPending,
-) -> Context {
+fn link(prepared: Prepared, entry: Arc<CompiledEntry>, predecessor: Option<Slot>, core: &Core) -> Context {
+    let Core { part, machine, telemetry, .. } = core;
+    let key_is_fpspin = prepared.key.is_fpspin();
+    let (units, workers) = prepared.home.unwrap_or((UnitRange::one(part.unit), WorkerRange::ALL));
+    // A thread has the page of its first cluster, among those of all units of the context.
+    let rank = units.rank(part.unit).unwrap_or(0);
+    let page = rank * machine.clusters + part.clusters.start;
+    let (own, has_others) = (prepared.units.into_iter().next(), workers != WorkerRange::ALL && workers.count > 1);
+    let (runs_here, first_flow) = (own.is_some(), own.as_ref().map_or(0, |own| own.memory.unit().first_flow()));
+    let hpus = own.map_or_else(|| Hpus::new(1, Vec::new()), |own| own.hpus);
     let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let mut context = Context {
         id: entry.entry().context,
@@ -482,7 +563,10 @@ fn link(
             prepared.match_spec.send.unwrap_or_default(),
         ),
         program: prepared.program,
-        hpus: prepared.hpus,
+        units,
+        home: Home { workers, by_key: key_is_fpspin && has_others },
+        runs_here,
+        hpus,
         host: HostMemory::new(prepared.host, HOST_ADDRESS),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
@@ -491,7 +575,8 @@ fn link(
         run: prepared.run,
         counts: Counts::default(),
         replacement: Replacement { predecessor, ..Replacement::default() },
-        event_ring: EventRing::new(prepared.event_ring, cluster, doorbell_delay, doorbell_pending),
+        event_ring: EventRing::new(prepared.event_ring, page, doorbell_delay, &telemetry.doorbell_pending)
+            .numbered_from(first_flow),
         log: ContextLog::default(),
     };
     context.hpus.set_host(&context.host);

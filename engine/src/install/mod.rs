@@ -22,7 +22,7 @@ pub use error::InstallError;
 pub use handle::{ContextHandle, User};
 pub use match_spec::MatchSpec;
 pub use placement::{Home, UnitRange, WorkerRange};
-pub use prepared::Prepared;
+pub use prepared::{Prepared, UnitMemory};
 pub use spin_pspin::hpu::send_rights::SendRights;
 
 /// The address by which handlers name host memory until the application reports where it mapped that (PsPIN's `PCIE_START_ADDR`).

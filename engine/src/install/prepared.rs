@@ -3,21 +3,35 @@
 use std::sync::Arc;
 
 use spin_abi::control::{Area, Areas, Install, RunInfo, TierInfo};
-use spin_matcher::KeySpec;
+use spin_matcher::table::CompiledEntry;
+use spin_matcher::{KeySpec, TableEntry, TableError};
 use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
+use super::placement::{UnitRange, WorkerRange};
 use crate::context::Program;
 use crate::context::header_rule::HeaderRule;
 use crate::context::nic_memory::NicMemory;
+use crate::cores::units::UnitPart;
 use spin_pspin::hpu::Hpus;
+use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::hpu::send_rights::SendRights;
 use spin_pspin::ids::Handler;
 
-/// A context that is checked and whose memory exists, so that only attaching is left. It has an HPU on each of the machine's
-/// clusters; [`Prepared::split_off`] divides them between threads.
+/// The part of a context in one unit: its image and memory, and HPUs on each of the unit's clusters.
+#[derive(Debug)]
+pub struct UnitMemory {
+    /// The image. Units have one together, unless each has handler memory of its own.
+    pub image: Arc<LoadedImage>,
+    /// The context's memory.
+    pub memory: ContextMemory,
+    /// Its HPUs.
+    pub hpus: Hpus,
+}
+
+/// A context that is checked and whose memory exists, so that only attaching is left. [`Prepared::parts`] divides it between workers.
 #[derive(Debug)]
 pub struct Prepared {
     /// The id and slot, equal on all threads; `None`: the worker chooses them.
@@ -27,8 +41,12 @@ pub struct Prepared {
     /// Weight of the user's share, 1 to [`MOST_WEIGHT`](crate::sched::scheduler::MOST_WEIGHT).
     pub user_weight: u32,
     pub(crate) program: Program,
-    pub(crate) hpus: Hpus,
-    pub(crate) memory: ContextMemory,
+    /// Its parts, one for each unit that is to run it. A worker's own part has one at most, with the HPUs of the worker's clusters.
+    pub(crate) units: Vec<UnitMemory>,
+    /// Where it runs. `None`: on the worker that it is attached to, alone or with others of its unit.
+    pub(crate) home: Option<(UnitRange, WorkerRange)>,
+    /// The table entry, if it is compiled already.
+    pub(crate) entry: Option<Arc<CompiledEntry>>,
     pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
     pub(crate) header: Option<HeaderRule>,
@@ -51,15 +69,49 @@ impl Prepared {
     /// Splits off the part for clusters from `cluster` on.
     #[must_use]
     pub fn split_off(&mut self, cluster: u32) -> Self {
-        let hpus = self.hpus.split_off(cluster);
+        let units = self.units.iter_mut().map(|unit| UnitMemory {
+            image: unit.image.clone(),
+            memory: unit.memory.clone(),
+            hpus: unit.hpus.split_off(cluster),
+        });
+        let units = units.collect();
+        self.with_units(units)
+    }
+
+    /// The parts for workers, in their order. A worker of a unit that does not run the context gets one without HPUs.
+    #[must_use]
+    pub fn parts(mut self, workers: &[UnitPart]) -> Vec<Self> {
+        let (units, _) = self.home.unwrap_or((UnitRange::one(0), WorkerRange::ALL));
+        let mut parts = Vec::with_capacity(workers.len());
+        for (index, worker) in workers.iter().enumerate() {
+            let Some(memory) = units.rank(worker.unit).and_then(|rank| self.units.get_mut(rank as usize)) else {
+                parts.push(self.with_units(Vec::new()));
+                continue;
+            };
+            let next = workers.get(index + 1).filter(|next| next.unit == worker.unit);
+            let rest = match next {
+                Some(next) => memory.hpus.split_off(next.clusters.start),
+                None => memory.hpus.none(),
+            };
+            let hpus = std::mem::replace(&mut memory.hpus, rest);
+            let own = UnitMemory { image: memory.image.clone(), memory: memory.memory.clone(), hpus };
+            parts.push(self.with_units(vec![own]));
+        }
+        parts
+    }
+
+    /// This context with other parts.
+    fn with_units(&self, units: Vec<UnitMemory>) -> Self {
+        let image = units.first().map_or(&self.program.image, |unit| &unit.image);
         Self {
             handle: self.handle,
             install: self.install.clone(),
             uid: self.uid,
             user_weight: self.user_weight,
-            program: self.program.clone(),
-            hpus,
-            memory: self.memory.clone(),
+            program: Program { image: image.clone(), ..self.program.clone() },
+            units,
+            home: self.home,
+            entry: self.entry.clone(),
             match_spec: self.match_spec.clone(),
             key: self.key.clone(),
             header: self.header.clone(),
@@ -69,6 +121,21 @@ impl Prepared {
             tier: self.tier.clone(),
             warnings: Vec::new(),
         }
+    }
+
+    /// The table entry of the context with this id.
+    ///
+    /// # Errors
+    /// When its rules are too many.
+    pub(crate) fn compile(&self, id: u32) -> Result<Arc<CompiledEntry>, TableError> {
+        let entry = TableEntry {
+            context: id,
+            rules: self.match_spec.rules.clone(),
+            eom: self.match_spec.eom.clone(),
+            key: self.key.clone(),
+            target: self.program.target(),
+        };
+        CompiledEntry::new(entry).map(Arc::new)
     }
 
     /// Sets the frames that the handlers may send.
@@ -100,10 +167,10 @@ impl Prepared {
         self.host.clone()
     }
 
-    /// The NIC memory that the application may reach.
+    /// The NIC memory that the application may reach, by unit.
     #[must_use]
-    pub fn nic_memory(&self) -> NicMemory {
-        NicMemory::new(&self.program.image, &self.memory)
+    pub fn nic_memory(&self) -> Vec<NicMemory> {
+        self.units.iter().map(|unit| NicMemory::new(&unit.image, &unit.memory)).collect()
     }
 
     /// Addresses and sizes of its handlers and handler memory.
@@ -111,7 +178,7 @@ impl Prepared {
     pub fn areas(&self) -> Areas {
         let handlers = self.program.handlers;
         let handler = |handler: Option<Handler>| handler.map(|Handler { address, size }| Area { address, size });
-        let (address, size) = self.memory.handler();
+        let (address, size) = self.units.first().map_or((0, 0), |unit| unit.memory.handler());
         Areas { handlers: handlers.map(|it| handler(it).unwrap_or_default()), handler_mem: Area { address, size } }
     }
 }

@@ -3,11 +3,9 @@
 
 use std::ops::Range;
 
+use spin_abi::map::PSPIN_QUEUES;
 use spin_pspin::ids::MessageRef;
 use spin_pspin::mpq::MpqId;
-
-/// The queues of a PsPIN unit (PsPIN paper §III-B1). Handlers that were written for PsPIN know no higher number.
-pub const PSPIN_QUEUES: u32 = 256;
 
 /// The numbers of a worker's queues. Workers divide PsPIN's numbers by their clusters; each further queue has a higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use spin_nic::Queue;
 
 use crate::context::Context;
 use crate::context::contexts::Contexts;
+use crate::cores::units::UnitPart;
 use crate::egress::Egress;
 use crate::message::MessageTable;
 use crate::sched::Sched;
@@ -21,7 +22,9 @@ use spin_pspin::mpq::{Mpqs, Stage, Task};
 /// The state of a worker that running a task may change.
 pub(crate) struct Core {
     pub(crate) machine: Machine,
-    /// This worker's share of the machine's clusters.
+    /// The worker's part of the units.
+    pub(crate) part: UnitPart,
+    /// The worker's share of its unit's clusters.
     pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
     pub(crate) contexts: Contexts,
@@ -46,6 +49,7 @@ impl Core {
             nic,
             contexts: Contexts::default(),
             table: MessageTable::new(sizes, clusters.clone(), machine.clusters),
+            part: UnitPart::from(clusters.clone()),
             clusters,
             sched: Sched::new(schedule),
             parked: Vec::new(),

@@ -38,9 +38,10 @@ pub fn user_activity(worker: &Worker) -> BTreeMap<u32, UserActivity> {
 pub fn record_hook_faults(worker: &mut Worker, id: u32, faults: &[HookFault], count: u64) {
     // The context may be gone.
     let Ok(slot) = worker.core.contexts.find(id, User(0)) else { return };
+    let unit = worker.core.part.unit;
     let context = worker.core.contexts.get(slot);
     for (number, (flow, fault)) in (count + 1 - faults.len() as u64..).zip(faults) {
-        context.record_fault(Stage::Payload, *fault, None, number);
+        context.record_fault(unit, Stage::Payload, *fault, None, number);
         let what = What::Fault { stage: Stage::Payload as u32, fault: *fault };
         context.event_ring.emit_event(Event { flow: *flow, what });
     }

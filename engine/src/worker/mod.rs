@@ -29,10 +29,12 @@ use spin_pspin::ids::{BatchTime, Slot, Timestamp};
 use crate::context::Context;
 use crate::context::loader::Loader;
 use crate::context::packet_rules::home;
+use crate::cores::hand_over::HandOver;
 use crate::cores::helpers::Helpers;
 use crate::cores::local_share::LocalShare;
 use crate::cores::packet_channel::PacketRx;
 use crate::cores::packet_channels::PacketChannels;
+use crate::cores::units::UnitPart;
 use crate::egress::pass_cost::MAX_PASSING;
 use crate::ingress::Ingress;
 use crate::ingress::rx_batch::{BATCH, RoutingTable};
@@ -59,6 +61,8 @@ pub struct Worker {
     pub(crate) local_share: Option<Box<LocalShare>>,
     /// Threads with which it shares tasks: see [`crate::worker::shared_tasks`].
     pub(crate) helpers: Option<Box<Helpers>>,
+    /// Packets that arrive at one worker and run on another, if there are several with NIC queues.
+    pub(crate) hand_over: Option<Box<HandOver>>,
 }
 
 impl Worker {
@@ -86,6 +90,7 @@ impl Worker {
             arrivals: None,
             local_share: None,
             helpers: None,
+            hand_over: None,
         })
     }
 
@@ -105,6 +110,20 @@ impl Worker {
         self
     }
 
+    /// Sets the worker's index and unit. Its clusters stay as they are.
+    #[must_use]
+    pub fn in_unit(mut self, worker: u16, unit: u32) -> Self {
+        self.core.part = UnitPart { worker, unit, clusters: self.core.clusters.clone() };
+        self
+    }
+
+    /// Hands packets to the workers that run them, and takes theirs.
+    #[must_use]
+    pub fn with_hand_over(mut self, hand_over: HandOver) -> Self {
+        self.hand_over = Some(Box::new(hand_over));
+        self
+    }
+
     /// Also receives for the workers at the other ends of `channels`.
     #[must_use]
     pub fn with_local_share(mut self, channels: PacketChannels) -> Self {
@@ -118,7 +137,16 @@ impl Worker {
     /// Sets the routes of frames received from here on, if this worker receives for others. The NIC's own rules are set
     /// separately: see [`spin_nic::Queue::steering`].
     pub fn set_distribution(&mut self, routes: RoutingTable) {
-        if let Some(local_share) = &mut self.local_share {
+        if let Some(hand_over) = &mut self.hand_over {
+            let Self { core: Core { contexts, egress, .. }, ingress: Ingress { inbound, .. }, .. } = self;
+            contexts.routes = routes.clone();
+            hand_over.set_routes(routes);
+            inbound.find(&hand_over.routes, |_, _| 0);
+            // Packets that wait here may belong to another context now.
+            hand_over.distribute(inbound, contexts, &mut egress.outbound.recycle);
+            hand_over.send();
+            self.share_buffer();
+        } else if let Some(local_share) = &mut self.local_share {
             local_share.distributor.routes = routes;
         }
     }
@@ -177,6 +205,9 @@ impl Worker {
         if let Some(local_share) = local_share {
             local_share.take_back(core);
         }
+        if let Some(hand_over) = &mut self.hand_over {
+            hand_over.take_back(&mut self.core.egress.outbound.recycle);
+        }
     }
 
     /// The number of frames to receive, up to `wanted`. A worker with a local share that several contexts use also receives
@@ -189,14 +220,18 @@ impl Worker {
 
     /// The number of frames that other workers hold.
     pub(crate) fn out_on_channels(&self) -> usize {
-        self.local_share.as_ref().map_or(0, |local_share| local_share.out())
+        let handed = self.hand_over.as_ref().map_or(0, |hand_over| hand_over.out());
+        handed + self.local_share.as_ref().map_or(0, |local_share| local_share.out())
     }
 
     /// Whether the distributing part has work, or had some in the last poll.
     pub(crate) fn is_busy_for_others(&self) -> bool {
-        self.local_share
-            .as_ref()
-            .is_some_and(|local_share| local_share.is_busy() || !self.core.egress.passing.is_empty())
+        let hands_over = self.hand_over.as_ref().is_some_and(|hand_over| hand_over.busy);
+        hands_over
+            || self
+                .local_share
+                .as_ref()
+                .is_some_and(|local_share| local_share.is_busy() || !self.core.egress.passing.is_empty())
     }
 
     /// The parts of a worker that a poll iteration runs tasks on.
@@ -265,6 +300,9 @@ impl Worker {
         if let Some(local_share) = &mut self.local_share {
             local_share.hand_over(&mut *self.core.nic);
         }
+        if let Some(hand_over) = &mut self.hand_over {
+            hand_over.send();
+        }
         self.ingress.charges.charge(&mut self.core, clock);
         taken
     }
@@ -285,14 +323,14 @@ impl Worker {
             // Packets that a stalled one held back come first.
             return self.ingress.inbound.len();
         }
-        let taken = self.receive_batch(room);
+        let (taken, is_handed) = self.receive_any(room);
         self.ingress.rx_catch_up.batch_was_full |= taken >= room.min(BATCH);
         let rerouted = self.core.contexts.rolled_back > 0;
         if rerouted {
             self.reroute();
         }
         // Buckets are unknown if the distributor matched the packets, or if packets were rerouted to another context.
-        let again = rerouted || self.arrivals.is_some() || self.local_share.is_some();
+        let again = rerouted || is_handed || self.arrivals.is_some() || self.local_share.is_some();
         self.core.table.prefetch(&mut self.ingress.inbound, again);
         if taken > 1 && self.core.contexts.reorders && self.core.clusters.len() > 1 {
             self.sort_by_cluster();
@@ -300,19 +338,57 @@ impl Worker {
         taken
     }
 
+    /// Receives a batch of at most `room` packets that run here, from the NIC queue or another worker. Returns how many, and whether
+    /// another worker handed them over.
+    fn receive_any(&mut self, room: usize) -> (usize, bool) {
+        if self.hand_over.as_mut().is_some_and(|hand_over| hand_over.are_channels_first()) {
+            let handed = self.receive_handed(room);
+            if handed > 0 {
+                return (handed, true);
+            }
+        }
+        let arrived = self.receive_batch(room);
+        let Some(hand_over) = &mut self.hand_over else { return (arrived, false) };
+        if arrived == 0 {
+            hand_over.note_quiet();
+            return (self.receive_handed(room), true);
+        }
+        let Self { core: Core { contexts, egress, .. }, ingress: Ingress { inbound, .. }, .. } = self;
+        hand_over.distribute(inbound, contexts, &mut egress.outbound.recycle);
+        (inbound.len(), false)
+    }
+
+    /// Takes packets that another worker handed over. Drops those of contexts that are gone.
+    fn receive_handed(&mut self, room: usize) -> usize {
+        let Self { core, ingress: Ingress { inbound, .. }, hand_over: Some(hand_over), .. } = self else { return 0 };
+        let count = hand_over.receive(&mut *core.nic, inbound, room);
+        let runs = |slot: Slot| {
+            let context = core.contexts.list.get(slot.0 as usize).and_then(Option::as_ref);
+            context.is_some_and(|context| context.runs_here)
+        };
+        if count > 0 && !inbound.slots().all(runs) {
+            let gone = inbound.retain(Vec::new(), |slot| !runs(slot));
+            core.telemetry.counts.add(Counter::DropRemoved, gone.len() as u64);
+            core.egress.outbound.recycle.extend(gone);
+        }
+        self.ingress.charges.count(&self.ingress.inbound);
+        self.ingress.inbound.len()
+    }
+
     /// Receives a batch of at most `room` packets from the packet channel or the NIC. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
-        let Self { core, arrivals, ingress, local_share, .. } = self;
+        let Self { core, arrivals, ingress, local_share, hand_over, .. } = self;
         if let Some(local_share) = local_share.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
             return local_share.receive(core, ingress, room);
         }
         let Core { nic, table, contexts, telemetry, .. } = core;
+        let routes = hand_over.as_ref().map_or(&contexts.routes, |hand_over| &hand_over.routes);
         let taken = match arrivals {
             Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
             None if ingress.closed => 0,
             None => {
                 let bucket = |slot: Slot, key: &MessageKey| table.messages.prefetch_bucket(slot, key);
-                ingress.inbound.receive(&mut **nic, &contexts.routes, room, &mut telemetry.counts, bucket)
+                ingress.inbound.receive(&mut **nic, routes, room, &mut telemetry.counts, bucket)
             }
         };
         ingress.charges.count(&ingress.inbound);

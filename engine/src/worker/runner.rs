@@ -339,10 +339,11 @@ impl TaskRunner {
 
     #[cold]
     fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: MessageRef, hpu: HpuId, fault: Fault) {
+        let unit = core.part.unit;
         let context = core.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&core.machine, context, binding.home(), fault);
-        context.record_fault(stage, fault, note, context.counts.get(Counter::Faults));
+        context.record_fault(unit, stage, fault, note, context.counts.get(Counter::Faults));
         context.event_ring.emit_event(Event { flow, what: What::Fault { stage: stage as u32, fault } });
         self.handle_devices(core, binding.slot, hpu);
     }

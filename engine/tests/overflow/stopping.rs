@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
+use spin_engine::cores::units::{PlannedWorker, plan};
 use spin_engine::cores::{ClusterThread, PollThread, Poller, Receiving, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Idle, Limits};
@@ -49,13 +50,13 @@ fn threads_help_each_other_until_they_stop() {
             feeds.push(WorkerLinks::from_nic(Box::new(near)).expect("a descriptor"));
             far.push(end);
         }
-        WorkerLinks::connect(&mut feeds);
-        let start = |(index, feed): (u32, WorkerLinks)| {
-            let clusters = index * 2..index * 2 + 2;
-            let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
-            ClusterThread { clusters, worker }
+        let planned = plan(&[0, 1], |_| 0, 4, None).expect("one unit");
+        WorkerLinks::connect(&mut feeds, &planned);
+        let start = |(planned, feed): (PlannedWorker, WorkerLinks)| {
+            let worker = PollThread::start_engine(common.clone(), feed, planned.part.clone(), None).expect("a thread");
+            ClusterThread { planned, worker }
         };
-        let workers = (0..).zip(feeds).map(start).collect();
+        let workers = planned.into_iter().zip(feeds).map(start).collect();
         let group = WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default());
         let prepared = Prepared::new(rule("udp dport 1"), &image("spin"), 0, &common.loader, &Limits::default());
         group.install(prepared.expect("a fine context")).expect("there is room");

@@ -23,16 +23,32 @@ typedef struct task {
     uint32_t host_mem_size; /* bytes of host memory, 0 for none */
     uint32_t l2_pkt_mem;    /* packet in L2; spin_packet.h says which copy to use */
     uint32_t home_cluster_id; /* cluster that runs the message's tasks; payload tasks may run elsewhere while its HPUs are busy */
-    uint32_t flow_id;         /* index of the message's queue, not an id of the message */
+    uint32_t flow_id;         /* index of the message's queue, not an id of the message; unique among open messages of the context */
 } task_t;
 
 /* Argument of every handler. */
 typedef struct handler_args {
     task_t *task;
-    uint32_t hpu_gid;    /* HPU number in the machine */
+    uint32_t hpu_gid;    /* HPU number among all that run the context */
     uint32_t cluster_id; /* cluster of the HPU */
     uint32_t hpu_id;     /* HPU number in the cluster */
 } handler_args_t;
+
+/* The units that run a context, where it is installed with --units. Each unit has clusters, HPUs and message queues of its own. The words
+ * lie behind the task. */
+typedef struct spin_unit {
+    uint16_t unit;   /* number of this unit, 0 to units - 1 */
+    uint16_t units;  /* units that run the context: 1 unless it was installed with --units */
+    uint32_t ranges; /* HPUs of a unit in the lowest byte, flow ids above it */
+} spin_unit_t;
+
+static inline const spin_unit_t *spin_unit_of(const handler_args_t *args) { return (const spin_unit_t *)(args->task + 1); }
+static inline uint32_t spin_unit(const handler_args_t *args) { return spin_unit_of(args)->unit; }
+static inline uint32_t spin_units(const handler_args_t *args) { return spin_unit_of(args)->units; }
+/* Index ranges: unit n has hpu_gid from n * spin_unit_hpus and flow_id from n * spin_unit_flows on, as many each. No two tasks at a time
+ * have one hpu_gid, and no two messages one flow_id, in whatever units and threads they run. */
+static inline uint32_t spin_unit_hpus(const handler_args_t *args) { return spin_unit_of(args)->ranges & 0xff; }
+static inline uint32_t spin_unit_flows(const handler_args_t *args) { return spin_unit_of(args)->ranges >> 8; }
 
 /* The entry points, found by these names. Define at least one.
  * header: once per message, on its first packet, before any payload handler of the message.

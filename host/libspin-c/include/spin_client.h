@@ -135,6 +135,9 @@ int spin_options_set_weight(spin_options *options, uint32_t weight);
 int spin_options_set_hpus(spin_options *options, uint32_t hpus);
 int spin_options_set_verdicts(spin_options *options, int on);
 int spin_options_set_replaces(spin_options *options, uint32_t context);
+int spin_options_set_unit(spin_options *options, uint32_t unit);
+int spin_options_set_units(spin_options *options, const char *units); /* a number, all */
+int spin_options_set_handler_memory_per_unit(spin_options *options, int on);
 
 /* -- Contexts -- */
 

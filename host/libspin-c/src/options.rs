@@ -86,6 +86,8 @@ setters! {
     spin_options_set_hpus(hpus: u32) => |install| install.hpus = Some(hpus);
     spin_options_set_verdicts(on: c_int) => |install| install.verdicts = on != 0;
     spin_options_set_replaces(context: u32) => |install| install.replaces = Some(context);
+    spin_options_set_unit(unit: u32) => |install| install.unit = Some(unit);
+    spin_options_set_handler_memory_per_unit(on: c_int) => |install| install.handler_mem_per_unit = on != 0;
 }
 
 text_setters! {
@@ -102,6 +104,7 @@ text_setters! {
     spin_options_set_tier(tier) => |install| install.tier = choice("tier", tier)?;
     spin_options_set_full(full) => |install| install.full = choice("full", full)?;
     spin_options_set_lifetime(lifetime) => |install| install.lifetime = choice("lifetime", lifetime)?;
+    spin_options_set_units(units) => |install| install.units = Some(choice("units", units)?);
 }
 
 fn choice<T: std::str::FromStr<Err: ToString>>(name: &'static str, word: &str) -> Result<T, Error> {
@@ -141,7 +144,7 @@ pub unsafe extern "C" fn spin_options_set_handlers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libspin::{Abi, Checks, Early, Full, Isolation, Lifetime, Placement, Tier};
+    use libspin::{Abi, Checks, Early, Full, Isolation, Lifetime, Placement, Tier, UnitCount};
     use std::ptr::{null, null_mut};
 
     /// Options in which each field has a value of its own, none of them the default.
@@ -176,6 +179,9 @@ mod tests {
             verdicts: true,
             replaces: Some(11),
             lifetime: Lifetime::Daemon,
+            unit: Some(12),
+            units: Some(UnitCount::ALL),
+            handler_mem_per_unit: true,
         }
     }
 
@@ -219,6 +225,9 @@ mod tests {
                 spin_options_set_verdicts(options, 1),
                 spin_options_set_replaces(options, 11),
                 spin_options_set_lifetime(options, c"daemon".as_ptr()),
+                spin_options_set_unit(options, 12),
+                spin_options_set_units(options, c"all".as_ptr()),
+                spin_options_set_handler_memory_per_unit(options, 1),
             ]
         };
         assert!(codes.iter().all(|code| *code == 0), "{codes:?}");

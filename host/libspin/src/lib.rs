@@ -23,7 +23,7 @@ use std::path::Path;
 pub use spin_abi::command::Direction;
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{
-    Bill, Checks, Early, Engine, Full, Isolation, Lifetime, Placement, RunInfo, Tier, TierInfo,
+    BadUnitCount, Bill, Checks, Early, Engine, Full, Isolation, Lifetime, Placement, RunInfo, Tier, TierInfo, UnitCount,
 };
 pub use spin_abi::control::{
     ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, PRESSURE, Replayed, SourceLine, Stats, ThreadInfo,
@@ -178,8 +178,17 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] when some of these bytes are not the context's, or another client installed it.
     pub fn read_memory(&mut self, context: u32, address: u32, to: &mut [u8]) -> Result<(), Error> {
+        self.read_unit_memory(context, 0, address, to)
+    }
+
+    /// Reads NIC memory of one unit of a context, as [`Client::read_memory`] does. `unit` counts from 0 among the units that run the
+    /// context. Units share handler memory and image data unless [`Install::handler_mem_per_unit`] is set; each has its own scratchpads.
+    ///
+    /// # Errors
+    /// As [`Client::read_memory`], and when the context has no such unit.
+    pub fn read_unit_memory(&mut self, context: u32, unit: u32, address: u32, to: &mut [u8]) -> Result<(), Error> {
         let len = u32::try_from(to.len()).unwrap_or(u32::MAX);
-        match self.call(&Request::ReadMemory { context, address, len }, &[])? {
+        match self.call(&Request::ReadMemory { context, address, len, unit }, &[])? {
             (Reply::Ok, bytes, _) if bytes.len() == to.len() => {
                 to.copy_from_slice(&bytes);
                 Ok(())
@@ -194,7 +203,15 @@ impl Client {
     /// # Errors
     /// As [`Client::read_memory`], and when handlers may not write the memory; nothing is written then.
     pub fn write_memory(&mut self, context: u32, address: u32, from: &[u8]) -> Result<(), Error> {
-        match self.call(&Request::WriteMemory { context, address }, from)?.0 {
+        self.write_unit_memory(context, 0, address, from)
+    }
+
+    /// Writes NIC memory of one unit of a context: see [`Client::read_unit_memory`].
+    ///
+    /// # Errors
+    /// As [`Client::write_memory`], and when the context has no such unit.
+    pub fn write_unit_memory(&mut self, context: u32, unit: u32, address: u32, from: &[u8]) -> Result<(), Error> {
+        match self.call(&Request::WriteMemory { context, address, unit }, from)?.0 {
             Reply::Ok => Ok(()),
             other => Err(unexpected(&other)),
         }

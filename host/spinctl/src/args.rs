@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use libspin::{Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Lifetime, Placement, Tier, parse_size};
+use libspin::{
+    Abi, Checks, Compat, Early, Full, HandlerNames, Isolation, Lifetime, Placement, Tier, UnitCount, parse_size,
+};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -209,6 +211,17 @@ pub struct InstallArgs {
     /// each start).
     #[arg(long, value_name = "daemon|persistent", default_value_t = Lifetime::Daemon, value_parser = lifetime)]
     pub lifetime: Lifetime,
+    /// Unit that runs the context, or the first of several [default: the one with fewest contexts].
+    #[arg(long, value_name = "N")]
+    pub unit: Option<u32>,
+    /// Number of units that run the context: its packets run in the unit at whose queue they arrive. The handlers read which one from
+    /// spin.h [default: 1].
+    #[arg(long, value_name = "N|all")]
+    pub units: Option<UnitCount>,
+    /// Each unit has handler memory and image data of its own, with --units. Otherwise units share them, and handlers change them by
+    /// atomics.
+    #[arg(long, requires = "units")]
+    pub handler_mem_per_unit: bool,
     /// The handlers return verdicts (SPIN_VERDICTS): they may pass packets to the kernel, or discard the rest of a
     /// message.
     #[arg(long)]

@@ -79,7 +79,11 @@ mod tests {
         Stats {
             nic: "loopback".into(),
             engine: Counters::from_iter([("rx_packets", 5), ("faults", 0)]),
-            threads: vec![ThreadInfo { clusters: (0, 3), counters: Counters::from_iter([("rx_packets", 5)]) }],
+            threads: vec![ThreadInfo {
+                clusters: (0, 3),
+                counters: Counters::from_iter([("rx_packets", 5)]),
+                ..ThreadInfo::default()
+            }],
             nic_counters: Counters::from_iter([("rx_frames", 7)]),
             latencies: vec![LatencyInfo { ranges: vec![(100, 1)], ..latency("total", 8) }],
             contexts: vec![context(12, "echo"), ContextInfo { hidden: true, ..context(3, "") }],

@@ -193,6 +193,9 @@ fn request(args: &InstallArgs) -> Install {
         verdicts: args.verdicts,
         replaces: None,
         lifetime: args.lifetime,
+        unit: args.unit,
+        units: args.units,
+        handler_mem_per_unit: args.handler_mem_per_unit,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use libspin::{
-    Abi, Bill, Capabilities, ContextInfo, Counter, Counters, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, Tier,
-    TierInfo, UserInfo, Users, nic_meaning,
+    Abi, Bill, Capabilities, ContextInfo, Counter, Counters, Guarantees, LatencyInfo, Replayed, RunInfo, Stats,
+    ThreadInfo, Tier, TierInfo, UserInfo, Users, nic_meaning,
 };
 use serde::Serialize;
 
@@ -51,7 +51,8 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], form: Option<Jso
         let header = context.header.as_ref().map(|(rule, early)| format!("header: {rule}, early packets: {early}; "));
         let header = header.unwrap_or_default();
         writeln!(out, "{:46}{header}end of message: {}; key: {}", "", context.eom, context.key)?;
-        writeln!(out, "{:46}{}; lifetime: {}", "", how(&context.run), context.lifetime)?;
+        let (how, units) = (how(&context.run), units(context.units));
+        writeln!(out, "{:46}{how}; {units}; lifetime: {}", "", context.lifetime)?;
         if let Some(why) = &context.interpreted {
             writeln!(out, "{:46}interpreted: {why}", "")?;
         }
@@ -102,13 +103,14 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
     };
     counters(out, &stats.engine, meaning)?;
     latencies(out, "", &stats.latencies)?;
+    threads(out, &stats.threads)?;
     for context in &stats.contexts {
         if context.hidden {
             writeln!(out, "context {} ({HIDDEN}) of user {}: {HIDDEN}", context.context, context.uid)?;
             writeln!(out, "  weight: {}", context.run.weight)?;
         } else {
             writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
-            writeln!(out, "  {}", how(&context.run))?;
+            writeln!(out, "  {}; {}", how(&context.run), units(context.units))?;
         }
         counters(out, &context.counters, meaning)?;
         latencies(out, "  ", &context.latencies)?;
@@ -117,6 +119,29 @@ pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// Prints what each thread received and ran, if there are several.
+fn threads(out: &mut impl Write, threads: &[ThreadInfo]) -> io::Result<()> {
+    if threads.len() < 2 {
+        return Ok(());
+    }
+    let columns = [Counter::RxPackets, Counter::HandedOver, Counter::PayloadRuns];
+    write!(out, "threads:  unit  clusters  core  node")?;
+    columns.iter().try_for_each(|counter| write!(out, "  {:>16}", counter.name()))?;
+    writeln!(out)?;
+    for ThreadInfo { unit, clusters: (first, last), core, node, counters } in threads {
+        let core = core.map_or_else(|| "any".to_owned(), |core| core.to_string());
+        write!(out, "          {unit:>4}  {:>8}  {core:>4}  {node:>4}", format!("{first}-{last}"))?;
+        columns.iter().try_for_each(|&counter| write!(out, "  {:>16}", counters.get(counter)))?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The units that run a context.
+fn units((first, last): (u32, u32)) -> String {
+    if first == last { format!("unit: {first}") } else { format!("units: {first}-{last}") }
 }
 
 /// Prints a value as JSON.
@@ -131,7 +156,8 @@ pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io:
     }
     let (machine, limits) = (&all.machine, &all.limits);
     let (clusters, hpus) = (machine.clusters, machine.hpus_per_cluster);
-    let hpus = format!("{clusters} clusters x {hpus} HPUs, on {} thread(s)", all.threads);
+    let units = if all.units > 1 { format!("{} units x ", all.units) } else { String::new() };
+    let hpus = format!("{units}{clusters} clusters x {hpus} HPUs, on {} thread(s)", all.threads);
     let l1 = format!("{} per cluster, up to {} of it scratchpad", bytes(machine.l1), bytes(machine.scratchpad));
     let instructions = limits.instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
     let rows = [

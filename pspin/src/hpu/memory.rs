@@ -9,7 +9,8 @@ use std::sync::Arc;
 use hpu_vm::memory::{Access, Region, Space, SpaceError};
 use hpu_vm::{Image, RegionKind};
 use spin_abi::control::Placement;
-use spin_abi::map::{Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
+use spin_abi::map::{Machine, PACKET_WINDOW, PAGE, PSPIN_QUEUES, STACK_WINDOW, TASK_BLOCK};
+use spin_abi::unit::UnitIndex;
 
 /// Windows of an HPU, in this order: its stack, the packet in L1, the packet in L2.
 pub const WINDOWS: u32 = 3;
@@ -51,15 +52,24 @@ impl Mapping {
     }
 }
 
-/// Memory that a context shares with its application, in the context's region: scratchpads and handler memory.
+/// Memory that a context shares with its application: scratchpads and handler memory.
 #[derive(Clone, Debug)]
-pub struct SharedMappings(Box<[Mapping]>);
+pub struct SharedMappings {
+    scratchpads: Box<[Mapping]>,
+    handler: Mapping,
+}
 
 impl SharedMappings {
-    /// Bytes from `address` on.
+    /// Bytes of scratchpads from `address` on, in the context's region.
     #[must_use]
-    pub fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
-        self.0.iter().find_map(|part| part.bytes_at(address))
+    pub fn scratchpad_at(&self, address: u32) -> Option<MappedBytes> {
+        self.scratchpads.iter().find_map(|part| part.bytes_at(address))
+    }
+
+    /// Bytes of handler memory from `address` on, in its region.
+    #[must_use]
+    pub fn handler_at(&self, address: u32) -> Option<MappedBytes> {
+        self.handler.bytes_at(address)
     }
 }
 
@@ -151,15 +161,23 @@ impl ImageMemory {
     }
 }
 
-/// Memory of one context: the windows of its HPUs, scratchpads, handler memory.
+/// Memory of one context in one unit: the windows of its HPUs, scratchpads, handler memory.
 #[derive(Clone, Debug)]
 pub struct ContextMemory {
     region: Arc<Region>,
+    /// Region of the handler memory, and its offset there: another unit's, if units share it.
+    handler_region: (Arc<Region>, u32),
+    unit: UnitIndex,
     machine: Machine,
     handler_base: u32,
     /// Address and bytes of handler memory in the task registers.
     handler: (u32, u32),
     sizes: ContextSizes,
+}
+
+/// Offset of handler memory in the region of a context.
+fn handler_offset(machine: &Machine, sizes: ContextSizes) -> u32 {
+    machine.clusters * (sizes.hpus * WINDOWS * PAGE + sizes.scratchpad.next_multiple_of(PAGE))
 }
 
 /// Sizes of a context's own memory.
@@ -206,7 +224,9 @@ impl ContextMemory {
         let bytes = u64::from(machine.clusters) * each + pages(sizes.handler);
         // `Region::new` refuses a size beyond the address space.
         let region = make(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        Ok(Self { region, machine: *machine, handler_base, handler: (handler_base, sizes.handler), sizes })
+        let handler_region = (region.clone(), handler_offset(machine, sizes));
+        let (handler, unit) = ((handler_base, sizes.handler), only_unit(machine));
+        Ok(Self { region, handler_region, unit, machine: *machine, handler_base, handler, sizes })
     }
 
     /// A copy of the layout on new memory, all zero.
@@ -214,7 +234,9 @@ impl ContextMemory {
     /// # Errors
     /// See [`SpaceError`].
     pub fn blank_copy(&self) -> Result<Self, SpaceError> {
-        Ok(Self { region: Region::new(self.region.len())?, ..*self })
+        let region = Region::new(self.region.len())?;
+        let offset = handler_offset(&self.machine, self.sizes);
+        Ok(Self { handler_region: (region.clone(), offset), region, ..*self })
     }
 
     /// Region with the bytes.
@@ -243,6 +265,24 @@ impl ContextMemory {
         if placement == Placement::Any || cluster == own { self.sizes.scratchpad } else { 0 }
     }
 
+    /// Sets the unit that this memory is for.
+    #[must_use]
+    pub fn in_unit(self, unit: UnitIndex) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The unit that this memory is for.
+    #[must_use]
+    pub const fn unit(&self) -> UnitIndex {
+        self.unit
+    }
+
+    /// Uses the handler memory of the context in another unit.
+    #[must_use]
+    pub fn sharing_handler_memory(self, other: &Self) -> Self {
+        Self { handler_region: other.handler_region.clone(), ..self }
+    }
+
     /// HPUs of the context on all clusters.
     pub fn hpus(&self) -> impl Iterator<Item = HpuId> + use<> {
         let (clusters, hpus) = (self.machine.clusters, self.sizes.hpus);
@@ -266,7 +306,13 @@ impl ContextMemory {
         offset < self.windows_end() && offset / PAGE % WINDOWS == WINDOWS - 1
     }
 
-    /// Mappings of tasks on `own`, without the packet.
+    /// Mapping of handler memory, in its region.
+    fn handler_part(&self) -> Mapping {
+        let (base, len, offset) = (self.handler_base, self.sizes.handler, self.handler_region.1);
+        Mapping { kind: RegionKind::HandlerMemory, base, len, access: Access::Write, offset }
+    }
+
+    /// Mappings of tasks on `own` in the context's region, without the packet and handler memory.
     fn parts(&self, own: HpuId, placement: Placement) -> impl Iterator<Item = Mapping> {
         let machine = self.machine;
         let HpuId { cluster: home, hpu } = own;
@@ -277,21 +323,27 @@ impl ContextMemory {
             let (base, len) = (machine.scratchpad_base(cluster), self.scratchpad(cluster, home, placement));
             part(RegionKind::Scratchpad, base, len, first + cluster * step)
         });
-        let offset = first + machine.clusters * step;
-        let handler = part(RegionKind::HandlerMemory, self.handler_base, self.sizes.handler, offset);
-        [stack, handler].into_iter().chain(scratchpads)
+        std::iter::once(stack).chain(scratchpads)
     }
 
     /// Memory that the application may access.
     #[must_use]
     pub fn shared(&self) -> SharedMappings {
-        SharedMappings(self.shared_parts().collect())
+        let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
+        let scratchpads = parts.filter(|part| part.kind != RegionKind::Stack).collect();
+        SharedMappings { scratchpads, handler: self.handler_part() }
     }
 
-    /// Scratchpads and handler memory.
+    /// Region of handler memory.
+    #[must_use]
+    pub const fn handler_region(&self) -> &Arc<Region> {
+        &self.handler_region.0
+    }
+
+    /// Scratchpads and handler memory, if that is in the context's own region.
     fn shared_parts(&self) -> impl Iterator<Item = Mapping> {
         let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
-        parts.filter(|part| part.kind != RegionKind::Stack)
+        std::iter::once(self.handler_part()).chain(parts.filter(|part| part.kind != RegionKind::Stack))
     }
 
     /// Guest addresses and bytes of scratchpads and handler memory, those that have bytes.
@@ -316,7 +368,7 @@ impl ContextMemory {
         if let Some(at) = offset.checked_sub(in_memory).filter(|&at| at < PACKET_WINDOW) {
             return Some(packet + at);
         }
-        let mut parts = self.parts(own, Placement::Any);
+        let mut parts = std::iter::once(self.handler_part()).chain(self.parts(own, Placement::Any));
         let part = parts.find(|part| offset.wrapping_sub(part.offset) < part.len.next_multiple_of(PAGE))?;
         Some(part.base + (offset - part.offset))
     }
@@ -339,6 +391,8 @@ impl ContextMemory {
         for part in self.parts(own, placement) {
             space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
         }
+        let handler = self.handler_part();
+        space.map(handler.kind, handler.base, &self.handler_region.0, handler.offset, handler.len, handler.access)?;
         for part in image.parts_for(self.handler.0).filter(|part| self.reaches(part, own, placement)) {
             space.map(part.kind, part.base, &image.region, part.offset, part.len, part.access)?;
         }
@@ -364,6 +418,11 @@ pub trait TaskMemory {
 
     /// Region of the [windows](WINDOWS) of `own`, and their offset there. The windows are contiguous.
     fn windows(&self, own: HpuId) -> (Arc<Region>, u32);
+
+    /// The unit that runs the tasks, among those of the context.
+    fn unit(&self, machine: &Machine) -> UnitIndex {
+        only_unit(machine)
+    }
 }
 
 /// Memory of an installed context.
@@ -394,6 +453,15 @@ impl TaskMemory for InstalledMemory<'_> {
     fn windows(&self, own: HpuId) -> (Arc<Region>, u32) {
         (self.memory.region.clone(), self.memory.windows(own))
     }
+
+    fn unit(&self, _: &Machine) -> UnitIndex {
+        self.memory.unit
+    }
+}
+
+/// The only unit of a context, with PsPIN's number of message queues.
+const fn only_unit(machine: &Machine) -> UnitIndex {
+    UnitIndex { number: 0, units: 1, hpus: machine.clusters * machine.hpus_per_cluster, flows: PSPIN_QUEUES }
 }
 
 /// Packet windows in L1 and L2 of an HPU whose [windows](WINDOWS) begin at `offset` of their region: guest address and offset

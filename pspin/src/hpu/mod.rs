@@ -273,6 +273,12 @@ impl Hpus {
         &self.hpus[first..first + self.per_cluster as usize]
     }
 
+    /// No HPUs, of a context that has as many on each cluster.
+    #[must_use]
+    pub const fn none(&self) -> Self {
+        Self { first: 0, per_cluster: self.per_cluster, hpus: Vec::new() }
+    }
+
     /// Splits off the HPUs on clusters from `cluster` on.
     #[must_use]
     pub fn split_off(&mut self, cluster: u32) -> Self {

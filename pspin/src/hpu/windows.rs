@@ -33,6 +33,8 @@ pub(super) struct Windows {
     packet_len: usize,
     /// Message of the last task.
     message: u64,
+    /// The first flow id of the unit.
+    first_flow: u32,
     stack_end: u32,
     tp: u32,
 }
@@ -67,9 +69,13 @@ impl HpuMemory {
         }
         let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
         let block = task_block(machine, own, memory, stack_end);
+        let first_flow = memory.unit(machine).first_flow();
         let (memory, offset) = memory.windows(own);
         let offset = offset as usize;
-        Ok(Self { slot, windows: Windows { block, memory, offset, packet_len: 0, message: 0, stack_end, tp: id } })
+        Ok(Self {
+            slot,
+            windows: Windows { block, memory, offset, packet_len: 0, message: 0, first_flow, stack_end, tp: id },
+        })
     }
 
     /// Prepares a task.
@@ -107,7 +113,10 @@ impl HpuMemory {
 /// Description of an HPU's tasks, with the parts that are equal for all of them.
 fn task_block(machine: &Machine, own: HpuId, memory: &impl TaskMemory, stack_end: u32) -> TaskDescriptor {
     let HpuId { cluster, hpu } = own;
-    let mut block = TaskDescriptor::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
+    let unit = memory.unit(machine);
+    let hpu_gid = unit.first_hpu() + cluster * machine.hpus_per_cluster + hpu;
+    let mut block = TaskDescriptor::new(stack_end, hpu_gid, cluster, hpu);
+    block.set_unit(unit);
     let (handler_base, handler_len) = memory.handler();
     block.set(regs::HANDLER_MEM_ADDR, handler_base);
     block.set(regs::HANDLER_MEM_SIZE, handler_len);
@@ -168,7 +177,7 @@ impl Windows {
         if len != self.packet_len {
             self.resize(bound, len);
         }
-        [(regs::FLOW_ID, identity.flow)]
+        [(regs::FLOW_ID, self.first_flow + identity.flow)]
     }
 
     /// Clears what tasks of other messages left, if the context asks for isolation between messages.

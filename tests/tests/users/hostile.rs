@@ -143,7 +143,7 @@ fn changed_messages(target: &Target) -> Vec<UnixStream> {
         message(&Request::List, &[]),
         message(&with_memory(4096), &image),
         message(&Request::SetRules { context: 1, rules: vec!["udp dport 9001".into()], eom: Some("any".into()) }, &[]),
-        message(&Request::WriteMemory { context: 1, address: 0x1c00_0000 }, &[7; 64]),
+        message(&Request::WriteMemory { context: 1, address: 0x1c00_0000, unit: 0 }, &[7; 64]),
     ];
     let mut random = Random(1);
     for _ in 0..120 {
@@ -287,7 +287,7 @@ fn overruns(target: &Target) -> Vec<UnixStream> {
         };
     }
     assert!(refusal(asked(rule("udp dport 9001"))).contains("contexts"), "a limit of contexts");
-    let write = Request::WriteMemory { context, address: 0x1c00_0000 };
+    let write = Request::WriteMemory { context, address: 0x1c00_0000, unit: 0 };
     refusal(ask(&stream, &write, &vec![0; 9 << 20]));
     vec![stream]
 }
@@ -303,8 +303,8 @@ fn stolen_ids(target: &Target) -> Vec<UnixStream> {
             Request::MapHost { context, address: 0x1000 },
             Request::Events { context },
             Request::HostMemory { context },
-            Request::ReadMemory { context, address: 0x1c00_0000, len: 4 },
-            Request::WriteMemory { context, address: 0x1c00_0000 },
+            Request::ReadMemory { context, address: 0x1c00_0000, len: 4, unit: 0 },
+            Request::WriteMemory { context, address: 0x1c00_0000, unit: 0 },
             Request::SetRules { context, rules, eom: None },
             Request::Install(Box::new(Install { replaces: Some(context), ..rule("udp dport 9001") })),
         ] {

@@ -48,8 +48,8 @@ requests! {
         Request::HostMemory { .. } => Owner: Request::HostMemory { context },
         Request::AttachRegion { .. } => Owner: Request::AttachRegion { context, address: 2 * REGION, len: 4096 },
         Request::DetachRegion { .. } => Owner: Request::DetachRegion { context, address: REGION },
-        Request::ReadMemory { .. } => Connection: Request::ReadMemory { context, address, len: 4 },
-        Request::WriteMemory { .. } => Connection: Request::WriteMemory { context, address },
+        Request::ReadMemory { .. } => Connection: Request::ReadMemory { context, address, len: 4, unit: 0 },
+        Request::WriteMemory { .. } => Connection: Request::WriteMemory { context, address, unit: 0 },
         Request::SetRules { .. } => Owner: Request::SetRules { context, rules: vec!["udp dport 9002".into()], eom: None },
         Request::Replay => Everyone: Request::Replay,
     }

@@ -9,6 +9,7 @@ use spin_matcher::TableError;
 
 use crate::control::endpoint::BadEndpoint;
 use crate::control::policy::error::SectionError;
+use crate::cores::units::BadUnits;
 use crate::install::InstallError;
 use crate::settings::MAX_CONTEXTS;
 
@@ -81,16 +82,28 @@ pub enum ConfigError {
     /// A core is given twice.
     #[error("core {0} is given twice: each thread needs one of its own, so name it once")]
     SameCore(usize),
-    /// More threads than clusters.
-    #[error(
-        "{cores} cores to run handlers of {clusters} clusters: give at most {clusters} cores, or more clusters (machine.clusters)"
-    )]
+    /// More threads than spind can have.
+    #[error("{cores} cores to run handlers: give at most {most}")]
     ManyCores {
         /// Cores given.
         cores: usize,
-        /// Clusters of the machine.
-        clusters: u32,
+        /// Maximum number.
+        most: usize,
     },
+    /// The cores cannot be divided into that number of units.
+    #[error(transparent)]
+    Units(#[from] BadUnits),
+    /// A description of a machine that is none.
+    #[error("topology {}: {cause}", path.display())]
+    Topology {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// A core that the description of the machine does not have.
+    #[error("core {0}: the topology has no such core; name it in one of its nodes")]
+    NoSuchCore(usize),
     /// Pipeline mode with one core.
     #[error("{0} cores, where one receives for others: give at least 2 (--cores)")]
     FewCores(usize),

@@ -49,10 +49,14 @@ pub struct File {
     pub idle: Option<Idle>,
     /// Attachment of the XDP program. Default `auto`.
     pub xdp_mode: Option<XdpMode>,
-    /// Cores for the engine's threads, one each. The threads divide the machine's clusters and the interface's queues. Default: one
+    /// Cores for the engine's threads, one each. The threads divide the units' clusters and the interface's queues. Default: one
     /// thread, on any core.
     #[serde(deserialize_with = "cores::deserialize")]
     pub cores: Vec<usize>,
+    /// Number of units. Default: as few as the cores need, each on one NUMA node, with a core for each cluster at most.
+    pub units: Option<u32>,
+    /// Description of another machine's NUMA nodes, for tests: `nodes = ["0-31", "32-63"]`. Its cores share those of this machine.
+    pub topology: Option<PathBuf>,
     /// Division of work between these threads: `run-to-completion` or `pipeline`. Default `run-to-completion`.
     pub mode: Mode,
     /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share. 0: it runs no handlers. Default 75.

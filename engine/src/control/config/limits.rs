@@ -4,8 +4,12 @@ use spin_abi::map::Machine;
 
 use super::error::ConfigError;
 use super::nic::Nic;
+use super::topology::Topology;
+use crate::cores::units::{PlannedWorker, plan};
 use crate::settings::{Limits, MAX_CONTEXTS, Mode, Sizes};
 
+/// Maximum number of threads that run handlers: each pair of them has channels.
+const MAX_WORKERS: usize = 1024;
 /// Maximum number of queues, and of waiting packets.
 const MAX_SIZE: u32 = 1 << 20;
 /// Minimum number of bytes copied at a time.
@@ -44,29 +48,54 @@ pub(super) fn check_limits(limits: &Limits) -> Vec<ConfigError> {
     checks.into_iter().filter_map(|(is_wrong, error)| is_wrong.then_some(error)).collect()
 }
 
-/// Checks the engine's cores: one for each thread, and at least one cluster for each thread that runs handlers.
+/// Checks the engine's cores: one for each thread.
 pub(super) fn check_cores(
     cores: &[usize],
     mode: Mode,
     local_share: u32,
     nic: &Nic,
-    machine: &Machine,
+    topology: &Topology,
 ) -> Result<(), ConfigError> {
     let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
     if let Some((_, &core)) = again {
         return Err(ConfigError::SameCore(core));
     }
-    let receiving = usize::from(mode == Mode::Pipeline && local_share == 0);
     if mode != Mode::RunToCompletion && cores.len() < 2 {
         return Err(ConfigError::FewCores(cores.len()));
     }
-    if cores.len() - receiving.min(cores.len()) > machine.clusters as usize {
-        return Err(ConfigError::ManyCores { cores: cores.len() - receiving, clusters: machine.clusters });
+    let receives_only = usize::from(mode == Mode::Pipeline && local_share == 0);
+    if cores.len() - receives_only > MAX_WORKERS {
+        return Err(ConfigError::ManyCores { cores: cores.len() - receives_only, most: MAX_WORKERS });
+    }
+    if let Some(&core) = cores.iter().find(|&&core| topology.node(core).is_none()) {
+        return Err(ConfigError::NoSuchCore(core));
     }
     if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
         return Err(ConfigError::OneQueue(cores.len()));
     }
     Ok(())
+}
+
+/// The threads that run handlers: all, but for one that only receives.
+///
+/// # Errors
+/// [`ConfigError::Units`].
+pub(super) fn workers(
+    cores: &[usize],
+    mode: Mode,
+    local_share: u32,
+    machine: &Machine,
+    (topology, units): (&Topology, Option<u32>),
+) -> Result<Vec<PlannedWorker>, ConfigError> {
+    let receives_only = usize::from(mode == Mode::Pipeline && local_share == 0);
+    let node = |core| topology.node(core).unwrap_or(0);
+    Ok(plan(cores.get(receives_only..).unwrap_or_default(), node, machine.clusters, units)?)
+}
+
+/// The cores of this machine that stand for these.
+pub(super) fn pinned(cores: &[usize], topology: &Topology) -> Vec<usize> {
+    let available = spin_nic::affinity::available();
+    cores.iter().map(|&core| topology.on_machine(core, &available)).collect()
 }
 
 /// The receiving core's share of the messages, in percent of another core's share.

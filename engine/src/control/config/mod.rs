@@ -2,6 +2,7 @@
 //!
 //! * `file`: the file; `machine`: its section `[machine]`; `parse`: all errors of its lines.
 //! * `nic`: the NIC to serve.
+//! * `topology`: cores of each NUMA node.
 //! * `limits`: checks of sizes, limits and cores.
 //! * `error`: errors in a configuration.
 
@@ -12,6 +13,7 @@ mod limits;
 mod machine;
 mod nic;
 mod parse;
+mod topology;
 
 use std::path::PathBuf;
 
@@ -20,6 +22,7 @@ use spin_abi::map::Machine;
 
 use crate::control::endpoint::Endpoint;
 use crate::control::policy::Policy;
+use crate::cores::units::PlannedWorker;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
 pub use cores::CoreList;
@@ -28,6 +31,7 @@ pub use file::{File, Preset, StaticContext, XdpMode};
 pub use machine::MachineSizes;
 pub(crate) use machine::max_image_size;
 pub use nic::Nic;
+pub use topology::Topology;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -62,6 +66,10 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// Cores of the engine's threads. Empty: one thread on any core.
     pub cores: Vec<usize>,
+    /// The threads that run handlers, with their units.
+    pub workers: Vec<PlannedWorker>,
+    /// The core of the machine that stands for each of `cores`.
+    pub pinned: Vec<usize>,
     /// Division of work between these threads.
     pub mode: Mode,
     /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share.
@@ -92,8 +100,15 @@ impl TryFrom<File> for Config {
         });
         let machine = errors.keep(file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine()));
         let local_share = errors.keep(limits::local_share(file.local_share));
-        if let (Some(nic), Some(machine), Some(local_share)) = (&nic, &machine, local_share) {
-            errors.keep(limits::check_cores(&file.cores, file.mode, local_share, nic, machine));
+        let topology = errors.keep(file.topology.as_deref().map_or_else(|| Ok(Topology::of_machine()), Topology::read));
+        let mut planned = None;
+        if let (Some(nic), Some(machine), Some(local_share), Some(topology)) = (&nic, &machine, local_share, &topology)
+        {
+            let (cores, mode) = (&file.cores, file.mode);
+            let checked = limits::check_cores(cores, mode, local_share, nic, topology);
+            let workers =
+                checked.and_then(|()| limits::workers(cores, mode, local_share, machine, (topology, file.units)));
+            planned = errors.keep(workers.map(|workers| (workers, limits::pinned(cores, topology))));
         }
         errors.errors.extend(limits::check_sizes(&file.sizes));
         errors.errors.extend(limits::check_limits(&file.limits));
@@ -101,8 +116,8 @@ impl TryFrom<File> for Config {
         let metrics = errors.keep(file.metrics.map(|text| text.parse::<Endpoint>()).transpose());
         let policy =
             Policy::new(file.policy).map_err(|wrong| errors.errors.extend(wrong.into_iter().map(ConfigError::from)));
-        let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics.zip(policy.ok()));
-        let Some((((nic, machine), (local_share, socket_mode)), (metrics, policy))) =
+        let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics.zip(policy.ok())).zip(planned);
+        let Some(((((nic, machine), (local_share, socket_mode)), (metrics, policy)), (workers, pinned))) =
             checked.filter(|_| errors.errors.is_empty())
         else {
             return Err(errors);
@@ -123,6 +138,8 @@ impl TryFrom<File> for Config {
             idle: file.idle.unwrap_or_default(),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
+            workers,
+            pinned,
             mode: file.mode,
             local_share,
             schedule: file.schedule.unwrap_or_default(),
@@ -131,6 +148,21 @@ impl TryFrom<File> for Config {
             policy,
             contexts: file.context,
         })
+    }
+}
+
+impl Config {
+    /// The core of the machine that stands for one of `cores`.
+    #[must_use]
+    pub fn pinned(&self, core: Option<usize>) -> Option<usize> {
+        let index = self.cores.iter().position(|&other| Some(other) == core)?;
+        self.pinned.get(index).copied()
+    }
+
+    /// The number of units.
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.workers.last().map_or(1, |worker| worker.part.unit + 1)
     }
 }
 
@@ -269,20 +301,27 @@ mod tests {
     fn each_thread_has_a_core_and_a_cluster() {
         assert_eq!(config("iface = 'a'\ncores = [1, 0]").unwrap().cores, [1, 0]);
         assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
-        assert!(matches!(config("iface = 'a'\ncores = [0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { .. })));
+        let units = |text: &str| config(&format!("iface = 'a'\n{text}")).map(|config| config.units());
+        assert_eq!(units("cores = '0-3'").unwrap(), 1);
+        assert_eq!(units("cores = '0-63'").unwrap(), 16);
+        assert_eq!(units("cores = '0-3'\nunits = 4").unwrap(), 4);
+        assert!(matches!(units("cores = '0-4'\nunits = 1"), Err(ConfigError::Units(_))));
+        assert!(matches!(units("cores = '0-1024'"), Err(ConfigError::ManyCores { cores: 1025, most: 1024 })));
+        assert!(matches!(units("topology = '/nowhere'"), Err(ConfigError::Topology { .. })));
         assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
         let pipeline =
             |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\nlocal_share = 0\ncores = {cores}"));
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
         assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
-        assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().units(), 1);
+        assert_eq!(pipeline("[0, 1, 2, 3, 4, 5]").unwrap().units(), 2);
         // `spread` was the word for a pipeline whose first core also runs handlers, before that became the default.
         for word in ["pipeline", "spread"] {
             let shared = |cores: &str| config(&format!("iface = 'a'\nmode = '{word}'\ncores = {cores}"));
             assert!(matches!(shared("[0]"), Err(ConfigError::FewCores(1))));
             let Config { mode, local_share, .. } = shared("[0, 1]").unwrap();
             assert_eq!((mode, local_share), (Mode::Pipeline, 75));
-            assert!(matches!(shared("[0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+            assert_eq!(shared("[0, 1, 2, 3, 4]").unwrap().units(), 2);
         }
         let refused = config("iface = 'a'\nmode = 'pipeline'\nlocal_share = 101\ncores = [0, 1]");
         assert!(matches!(refused, Err(ConfigError::LocalShare(101))));
@@ -307,8 +346,8 @@ mod tests {
         assert_eq!(refused, "machine.l1_size 0x1388: a multiple of 4096 (a page), such as 0x1000");
         let refused = config("nic = 'loopback'\n[machine]\nl1_size = 1").unwrap_err().to_string();
         assert!(refused.ends_with("such as 0x1000"), "{refused}");
-        let few = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1");
-        assert!(matches!(few, Err(ConfigError::ManyCores { cores: 2, clusters: 1 })));
+        let two = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1").unwrap();
+        assert_eq!(two.workers.iter().map(|worker| worker.part.unit).collect::<Vec<_>>(), [0, 1]);
         assert!(toml::from_str::<File>("[machine]\nl3_size = 1").is_err());
     }
 

@@ -43,10 +43,10 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
                 XdpMode::Native => AttachMode::Native,
                 XdpMode::Generic => AttachMode::Generic,
             };
-            let settings = AfXdpConfig { mode, cores: config.cores.clone(), ..AfXdpConfig::new(interface) };
+            let settings = AfXdpConfig { mode, cores: queue_cores(config), ..AfXdpConfig::new(interface) };
             let frames_per_queue = frames_per_queue(config, &settings);
             let settings = AfXdpConfig { frames_per_queue, ..settings };
-            let parts = if config.mode == Mode::RunToCompletion { config.cores.len() } else { 1 };
+            let parts = if config.mode == Mode::RunToCompletion { config.workers.len() } else { 1 };
             let parts = AfXdp::open_parts(&settings, parts)?;
             let filter = parts.first().map(|part| part.filter().clone());
             Nics { queues: parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), far: None, filter }
@@ -59,6 +59,14 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
             Nics { queues: vec![Box::new(PcapQueue::open(input, output)?)], ..Nics::default() }
         }
     })
+}
+
+/// The core of the machine on which each queue's memory is made: that of its thread.
+fn queue_cores(config: &Config) -> Vec<usize> {
+    match config.mode {
+        Mode::RunToCompletion => config.workers.iter().filter_map(|worker| config.pinned(worker.core)).collect(),
+        Mode::Pipeline => config.pinned.clone(),
+    }
 }
 
 /// Number of frames for a queue: enough to receive and to send, even when contexts hold their maximum of waiting

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use hpu_vm::bpf::layout::ReplySource;
 use hpu_vm::{Image, Kind};
-use spin_abi::control::{Abi, Engine, Install, Isolation, Placement, RunInfo};
+use spin_abi::control::{Abi, Engine, Install, Isolation, Placement, RunInfo, UnitCount};
 use spin_matcher::Eom;
 use spin_pspin::hpu::entries::Entries;
 
@@ -38,6 +38,7 @@ pub(super) fn check(
         (run.isolation != Isolation::Context, "its messages are isolated from each other (--isolation context)"),
         (run.placement != Placement::Any, "its tasks are placed on home clusters (--placement any)"),
         (run.instruction_limit.is_some(), "it has an instruction limit"),
+        (install.units.is_some_and(|units| units != UnitCount::Number(1)), "several units run it (leave out --units)"),
         (install.l1_bytes.is_some(), "only a part of each packet is copied to L1 (leave out --l1-bytes)"),
     ];
     match refused.into_iter().find(|(refused, _)| *refused) {

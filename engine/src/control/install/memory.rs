@@ -100,8 +100,8 @@ fn charge_image(loader: &Loader, uid: u32, image: &Arc<LoadedImage>, file: &[u8]
     Ok(loader.ledger.charge_shared(uid, BillKind::Images, image, bytes)?)
 }
 
-/// Charges a context's own memory, event ring, views, and latencies on the greatest number of threads.
-fn charge_memory(loader: &Loader, uid: u32, memory: &ContextMemory) -> Result<Arc<Charge>, InstallError> {
+/// Charges a context's own memory in a unit, with event ring, views, and latencies on the greatest number of threads.
+pub(super) fn charge_memory(loader: &Loader, uid: u32, memory: &ContextMemory) -> Result<Arc<Charge>, InstallError> {
     let views = memory.hpus().count() as u64 * VIEW_BYTES;
     let latencies = u64::from(loader.machine.clusters) * size_of::<ContextLatencies>() as u64;
     let bytes = memory.region().len() as u64 + EventRing::bytes(loader.machine.clusters) + views + latencies;

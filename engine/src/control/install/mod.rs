@@ -6,6 +6,7 @@
 //! * `limits`: what a request asks for, within what the daemon allows.
 //! * `memory`: memory of a context, on its user's bill.
 //! * `prepare`: makes a [`Prepared`](crate::install::Prepared) from an application's request.
+//! * `units`: the units that run a context.
 //! * `tier`: which tier is wanted and allowed.
 
 mod abi_check;
@@ -15,6 +16,7 @@ mod limits;
 mod memory;
 mod prepare;
 mod tier;
+mod units;
 
 pub use limits::at_most;
 pub use prepare::granted_match;

@@ -13,7 +13,7 @@ use spin_matcher::KeySpec;
 use super::in_hook::{self, Placed};
 use super::limits::run_info;
 use super::memory::{charge_translation, host_memory};
-use super::{abi_check, tier};
+use super::{abi_check, tier, units};
 use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
 use crate::context::image_error::ImageError;
@@ -63,6 +63,7 @@ impl Prepared {
         let key = key(&install, loader.compat)?;
         let header = install.header.as_deref().map(|text| HeaderRule::parse(text, install.early)).transpose()?;
         let run = run_info(&install, limits, loader)?;
+        let count = units::count(&install, &run, loader.units.count)?;
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
@@ -75,7 +76,8 @@ impl Prepared {
             Some(in_hook) => in_hook,
             None => Placed::in_user_space(&request, loader, image)?,
         };
-        let hpus = hpus(&loader.machine, &image, &memory, &run)?;
+        let units = units::memories(&request, loader, count, (image, memory), &mut charges)?;
+        let image = units[0].image.clone();
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         charges.extend(charge_translation(loader, uid, translation.as_ref().ok())?);
@@ -97,13 +99,14 @@ impl Prepared {
             uid,
             user_weight: grant.weight(),
             program,
-            hpus,
-            memory,
+            units,
+            home: None,
+            entry: None,
             match_spec,
             key,
             header,
             host,
-            event_ring: EventRing::create(loader.machine.clusters)?,
+            event_ring: EventRing::create(loader.machine.clusters * count)?,
             run,
             tier,
             warnings,
@@ -162,8 +165,13 @@ fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) 
     Ok(entries)
 }
 
-/// A context's HPUs on all clusters.
-fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
+/// A context's HPUs on all clusters of a unit.
+pub(super) fn hpus(
+    machine: &Machine,
+    image: &LoadedImage,
+    memory: &ContextMemory,
+    run: &RunInfo,
+) -> Result<Hpus, SpaceError> {
     let (checks, placement) = (checks(run), run.placement);
     let twins = match run.engine {
         Kinds::Check => Some(Arc::new(ShadowMemory::new(&image.memory, memory)?)),

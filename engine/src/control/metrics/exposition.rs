@@ -38,7 +38,7 @@ fn threads(text: &mut Text, threads: &[ThreadInfo]) {
             };
             text.sample(
                 &name,
-                &[("thread", &index.to_string()), ("clusters", &clusters)],
+                &[("thread", &index.to_string()), ("unit", &thread.unit.to_string()), ("clusters", &clusters)],
                 thread.counters.get(*counter),
             );
         }
@@ -170,7 +170,11 @@ mod tests {
 
     #[test]
     fn threads_and_histograms() {
-        let thread = |clusters, value| ThreadInfo { clusters, counters: Counters::from_iter([("rx_packets", value)]) };
+        let thread = |clusters, value| ThreadInfo {
+            clusters,
+            counters: Counters::from_iter([("rx_packets", value)]),
+            ..ThreadInfo::default()
+        };
         let total = LatencyInfo {
             name: "total".into(),
             count: 3,
@@ -183,8 +187,8 @@ mod tests {
         let text = text(&stats);
         for line in [
             "# TYPE spind_engine_rx_packets_total counter",
-            "spind_engine_rx_packets_total{thread=\"0\",clusters=\"0-1\"} 5",
-            "spind_engine_rx_packets_total{thread=\"1\",clusters=\"2\"} 7",
+            "spind_engine_rx_packets_total{thread=\"0\",unit=\"0\",clusters=\"0-1\"} 5",
+            "spind_engine_rx_packets_total{thread=\"1\",unit=\"0\",clusters=\"2\"} 7",
             "spind_latency_seconds_bucket{kind=\"total\",le=\"0.0000001\"} 1",
             "spind_latency_seconds_bucket{kind=\"total\",le=\"+Inf\"} 3",
             "spind_latency_seconds_sum{kind=\"total\"} 2.0000001",

@@ -41,7 +41,8 @@ const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 struct Installed {
     context: u32,
     lifetime: Lifetime,
-    memory: NicMemory,
+    /// Its memory, by unit.
+    memory: Vec<NicMemory>,
 }
 
 /// A connection of an application.
@@ -215,12 +216,12 @@ impl Connection {
         match request {
             Request::Install(install) => Ok(self.install(*install, &blob)?),
             // NIC memory is shared with the engine's threads, so no request to them is needed.
-            Request::ReadMemory { context, address, len } => {
-                let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
+            Request::ReadMemory { context, address, len, unit } => {
+                let bytes = self.memory(context, unit)?.read(address, len).map_err(|error| error.to_string())?;
                 Ok((Reply::Ok, bytes, None))
             }
-            Request::WriteMemory { context, address } => {
-                self.memory(context)?.write(address, &blob).map_err(|error| error.to_string())?;
+            Request::WriteMemory { context, address, unit } => {
+                self.memory(context, unit)?.write(address, &blob).map_err(|error| error.to_string())?;
                 Ok((Reply::Ok, Vec::new(), None))
             }
             Request::Remove { context } => Ok(self.remove(context)?),
@@ -266,7 +267,7 @@ impl Connection {
             return Err(error);
         }
         // Other connections may have removed some contexts.
-        self.installed.retain(|installed| installed.memory.is_there());
+        self.installed.retain(|installed| installed.memory.iter().any(NicMemory::is_there));
         self.installed.push(Installed { context, lifetime, memory });
         let host_mem = host.as_ref().map_or(0, |region| region.len());
         Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas, warnings }, Vec::new(), host))
@@ -312,12 +313,15 @@ impl Connection {
         Users { users: loader.ledger.bills().into_iter().filter(seen).map(user).collect(), limit: total, own: *own }
     }
 
-    /// The NIC memory of a context that was installed over this connection.
-    fn memory(&self, context: u32) -> Result<&NicMemory, String> {
+    /// The NIC memory in one unit of a context that was installed over this connection.
+    fn memory(&self, context: u32, unit: u32) -> Result<&NicMemory, String> {
         let installed = self.installed.iter().find(|installed| installed.context == context);
-        let memory = installed.map(|installed| &installed.memory);
-        memory
-            .ok_or_else(|| format!("context {context} was not installed over this connection: its memory is another's"))
+        let elsewhere = || format!("context {context} was not installed over this connection: its memory is another's");
+        let memory = &installed.ok_or_else(elsewhere)?.memory;
+        let units = memory.len();
+        let none =
+            || format!("context {context} has no unit {unit} of its own: they are numbered from 0, and it has {units}");
+        memory.get(unit as usize).ok_or_else(none)
     }
 
     fn reply_to(&self, work: Work) -> Result<Handled, String> {

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn each_kind_has_a_bound() {
         let install = || Request::Install(Box::default());
-        let write = || Request::WriteMemory { context: 1, address: 0 };
+        let write = || Request::WriteMemory { context: 1, address: 0, unit: 0 };
         for machine in [Machine::PSPIN, Machine::FPSPIN] {
             for (request, fits) in
                 [(install(), 8 << 20), (write(), machine.l1_size), (Request::Replay, MAX_BLOB as u32)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _libspin
 from ._events import Events
@@ -115,6 +115,9 @@ class Client:
         verdicts: bool | None = None,
         replaces: int | Context | None = None,
         lifetime: Lifetime | None = None,
+        unit: int | None = None,
+        units: int | Literal["all"] | None = None,
+        handler_mem_per_unit: bool | None = None,
     ) -> Context:
         """Installs the handlers of `image`, an ELF file's path or bytes.
 

@@ -95,6 +95,7 @@ class Capabilities:
     nic: str
     machine: MachineInfo
     threads: int
+    units: int = 1
     max_frame: int
     """Longest frame from the Ethernet header on, without FCS, in bytes."""
     max_payload: int
@@ -148,6 +149,7 @@ class FaultInfo:
     """A fault, with the image's symbols."""
 
     fault: Fault
+    unit: int = 0
     handler: Literal["header", "payload", "completion"]
     symbol: str
     line: SourceLine | None = None
@@ -197,6 +199,8 @@ class ContextInfo:
     handlers: tuple[bool, bool, bool]
     host_mem: int
     lifetime: Lifetime
+    units: tuple[int, int] = (0, 0)
+    """First and last unit that run it."""
     run: RunInfo
     interpreted: str | None = None
     """Why its handlers are interpreted. None: they are translated."""
@@ -211,8 +215,11 @@ class ContextInfo:
 class ThreadInfo:
     """Counters of an engine thread."""
 
+    unit: int = 0
     clusters: tuple[int, int]
-    """First and last cluster of the thread."""
+    """First and last cluster of the thread, in its unit."""
+    core: int | None = None
+    node: int = 0
     counters: Counters
 
 

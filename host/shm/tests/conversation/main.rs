@@ -58,8 +58,8 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
             Request::Replay,
             Request::Remove { context },
             Request::MapHost { context, address: u64::from(number) << 20 },
-            Request::ReadMemory { context, address: number, len: number },
-            Request::WriteMemory { context, address: number },
+            Request::ReadMemory { context, address: number, len: number, unit: number % 3 },
+            Request::WriteMemory { context, address: number, unit: number % 3 },
             Request::SetRules { context, rules, eom: None },
         ])
     });

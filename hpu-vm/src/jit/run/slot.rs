@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
+use spin_abi::unit::{UNIT_WORDS, UnitIndex};
 
 use crate::hart::Hart;
 use crate::inst::Reg;
@@ -32,6 +33,12 @@ impl TaskDescriptor {
         words[args] = stack_end - TASK_BLOCK;
         (words[args + 1], words[args + 2], words[args + 3]) = (hpu_gid, cluster, hpu);
         Self { words }
+    }
+
+    /// Says which unit the HPU is in.
+    pub const fn set_unit(&mut self, unit: UnitIndex) {
+        let at = UNIT_WORDS as usize / 4;
+        [self.words[at], self.words[at + 1]] = unit.words();
     }
 
     /// Sets a task register, given by its offset in the driver page; other offsets are ignored.
