@@ -69,6 +69,11 @@ impl Contexts {
         self.list.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
     }
 
+    /// Whether there is a context in a slot that runs on this worker.
+    pub(crate) fn runs_here(&self, slot: Slot) -> bool {
+        self.list.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(Context::runs_here)
+    }
+
     /// Whether several contexts share the thread's time.
     #[inline]
     pub(crate) const fn is_shared(&self) -> bool {
@@ -170,13 +175,13 @@ impl Contexts {
 
     /// Where the contexts run, by slot.
     pub(crate) fn homes(&self) -> Arc<[Home]> {
-        let home = |context: &Option<Context>| context.as_ref().map_or(Home::ANYWHERE, |context| context.home);
+        let home = |context: &Option<Context>| context.as_ref().map_or(Home::ANYWHERE, |context| context.matching.home);
         self.list.iter().map(home).collect()
     }
 
     /// Contexts that run on this worker, installed or not.
     fn running(&self) -> impl Iterator<Item = &Context> {
-        self.list.iter().flatten().filter(|context| context.runs_here)
+        self.list.iter().flatten().filter(|context| context.runs_here())
     }
 
     /// Frees a slot. Returns the context that had it.
@@ -206,9 +211,9 @@ impl Contexts {
         let reorders = !stalls && !self.running().any(|context| context.run.verdicts);
         let may_overflow = self.running().any(Context::overflows);
         (self.stalls, self.reorders, self.may_overflow) = (stalls, reorders, may_overflow);
-        let here = |context: &&Context| context.runs_here;
+        let here = |context: &&Context| context.runs_here();
         let sums: WeightSums = self.installed().filter(here).map(|context| context.weights).collect();
-        for context in self.list.iter_mut().flatten().filter(|context| context.runs_here) {
+        for context in self.list.iter_mut().flatten().filter(|context| context.runs_here()) {
             context.share = Share::new(hers, sums.part(context.weights), context.run.full);
         }
     }
@@ -217,7 +222,8 @@ impl Contexts {
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Slot, Part)> + '_ {
         let weights = || {
             (0..).map(Slot).zip(&self.list).filter_map(|(slot, context)| {
-                let context = context.as_ref().filter(|context| context.runs_here && !context.replacement.draining)?;
+                let context =
+                    context.as_ref().filter(|context| context.runs_here() && !context.replacement.draining)?;
                 Some((slot, context.weights))
             })
         };

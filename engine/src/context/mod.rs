@@ -129,6 +129,8 @@ pub struct Matching {
     pub ports: Option<Arc<PortLease>>,
     /// Frames that the context's handlers may send while it has this entry.
     pub send: SendRights,
+    /// The workers that run them.
+    pub home: Home,
 }
 
 impl Matching {
@@ -139,8 +141,9 @@ impl Matching {
         header: Option<HeaderRule>,
         ports: Option<Arc<PortLease>>,
         send: SendRights,
+        home: Home,
     ) -> Self {
-        Self { texts: Texts::of(entry.entry()), entry, header, ports, send }
+        Self { texts: Texts::of(entry.entry()), entry, header, ports, send, home }
     }
 
     /// Whether no packet ends a message: packet mode.
@@ -224,6 +227,8 @@ pub struct ContextLabel {
     pub lifetime: Lifetime,
     /// Where its handlers run. `None`: user space was requested.
     pub tier: Option<TierInfo>,
+    /// The units that run it.
+    pub units: UnitRange,
 }
 
 /// What one thread has counted of a context.
@@ -250,13 +255,7 @@ pub struct Context {
     pub matching: Matching,
     /// The handlers.
     pub program: Program,
-    /// The units and workers that run it, and where its packets go.
-    pub units: UnitRange,
-    /// See `units`.
-    pub home: Home,
-    /// Whether this worker runs it. Otherwise its packets are handed to one that does.
-    pub runs_here: bool,
-    /// HPUs on the worker's clusters, with the memory that tasks see. None if it does not run here.
+    /// HPUs on the worker's clusters, with the memory that tasks see. None if it does not [run here](Context::runs_here).
     pub hpus: Hpus,
     /// Host memory.
     pub host: HostMemory,
@@ -285,9 +284,14 @@ impl Context {
         self.program.handlers[stage as usize]
     }
 
+    /// Whether this worker runs it. Otherwise its packets are handed to one that does.
+    pub(crate) const fn runs_here(&self) -> bool {
+        !self.hpus.is_empty()
+    }
+
     /// Whether messages of the context may time out.
     pub(crate) const fn may_time_out(&self) -> bool {
-        self.runs_here && (self.message_timeout.is_some() || self.matching.header.is_some())
+        self.runs_here() && (self.message_timeout.is_some() || self.matching.header.is_some())
     }
 
     /// Whether tasks on an HPU run in batches. PsPIN's packet views and FPsPIN's message ids differ from task to task, and so do
@@ -345,7 +349,7 @@ impl Context {
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.own().map_or(0, |(region, _)| region.len()),
             lifetime: self.label.lifetime,
-            units: (self.units.first, self.units.first + self.units.count - 1),
+            units: (self.label.units.first, self.label.units.first + self.label.units.count - 1),
             run: self.run_info(),
             interpreted: self.program.translation.as_ref().err().map(ToString::to_string),
             tier: self.label.tier.clone(),

@@ -20,28 +20,21 @@ pub(crate) struct PacketRules {
     single: Option<FlowNumber>,
 }
 
-/// Numbers that flows in packet mode have.
-const PACKET_FLOWS: u32 = 256;
-
 /// The flow number of a packet in packet mode.
 #[derive(Clone, Copy)]
 enum FlowNumber {
-    /// Derived from the key: one of this many numbers that belong to the home cluster.
-    OfCluster(u32),
+    KeyHash,
     /// The message id of FPsPIN's keys.
     MessageId,
 }
 
 impl PacketRules {
-    /// The rules of a context in a unit with this many clusters. It must not be replacing another one.
+    /// The rules of a context. It must not be replacing another one.
     #[inline]
-    pub(crate) fn of(slot: Slot, context: &Context, unit_clusters: u32) -> Self {
+    pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        let number = if context.matching.entry.entry().key.is_fpspin() {
-            FlowNumber::MessageId
-        } else {
-            FlowNumber::OfCluster(PACKET_FLOWS / unit_clusters)
-        };
+        let number =
+            if context.matching.entry.entry().key.is_fpspin() { FlowNumber::MessageId } else { FlowNumber::KeyHash };
         let single = context.matching.is_per_packet().then_some(number);
         Self { slot, soft_limit: context.share.soft_limit, header, completion, single }
     }
@@ -89,13 +82,12 @@ impl PacketRules {
         key: &MessageKey,
         message: u64,
     ) -> MessageParams<MessageRef> {
-        let home = home(clusters, key);
         let flow = match self.single {
-            // Bits of the hash that the choice of the cluster seldom depends on.
-            Some(FlowNumber::OfCluster(count)) => (home * count + ((key.hash() >> 8 & 0xff) * count >> 8)) as u8,
-            _ => key.first_byte(),
+            Some(FlowNumber::MessageId) => key.first_byte(),
+            // Bits that the choice of the home cluster seldom depends on: the flow's number depends on both.
+            _ => (key.hash() >> 8) as u8,
         };
-        let context = MessageRef { slot: self.slot, home: home as u16, flow: Some(flow), message };
+        let context = MessageRef { slot: self.slot, home: home(clusters, key) as u16, flow: Some(flow), message };
         MessageParams { per_packet: true, ..MessageParams::payload_only(context) }
     }
 }

@@ -6,6 +6,7 @@ use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
 use crate::control::config::{Config, Nic, max_image_size};
+use crate::cores::units::count_units;
 use spin_pspin::hpu::memory::saturate;
 
 /// Bytes of an Ethernet header.
@@ -25,7 +26,7 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
         nic: nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; "),
         machine: machine(&config.machine),
         threads: saturate(threads as u64),
-        units: config.units(),
+        units: count_units(&config.workers),
         max_frame,
         max_payload: max_frame.saturating_sub(ETHERNET),
         limits: limits(config, threads as u64),

@@ -9,6 +9,7 @@ use super::config::{Config, ConfigError, ConfigErrors, ContextError, StaticConte
 use super::host::memory;
 use crate::context::FileId;
 use crate::context::loader::Loader;
+use crate::cores::units::count_units;
 use crate::install::ledger::Ledger;
 use crate::install::{MatchSpec, Prepared};
 use crate::settings::Limits;
@@ -26,7 +27,7 @@ pub struct Description {
 #[must_use]
 pub fn loader(config: &Config) -> Loader {
     let loader = Loader::new(config.machine, config.engine).with_compat(config.compat);
-    let loader = loader.with_units(config.units(), config.sizes.queues);
+    let loader = loader.with_units(count_units(&config.workers), config.sizes.queues);
     loader.with_kernel_tier(config.kernel_tier).with_ledger(ledger(&config.limits).into())
 }
 

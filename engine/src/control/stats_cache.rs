@@ -173,7 +173,7 @@ fn stats(group: &WorkerGroup, nic: &str, counted: Vec<(u16, ThreadCounters)>) ->
     for (worker, part) in counted {
         let counters = part.0.counts.named().collect();
         if let Some(ClusterThread { planned, .. }) = group.workers.get(usize::from(worker)) {
-            let PlannedWorker { core, node, part: UnitPart { unit, clusters, .. } } = planned;
+            let PlannedWorker { core, node, part: UnitPart { unit, clusters, .. }, .. } = planned;
             let (unit, clusters, core, node) = (*unit, (clusters.start, clusters.end - 1), *core, *node);
             threads.push(ThreadInfo { unit, clusters, core, node, counters });
         }

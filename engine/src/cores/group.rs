@@ -20,7 +20,7 @@ use super::transaction::{ChangeResult, Transaction};
 use super::units::PlannedWorker;
 use crate::cores::receive_only::ReceiveOnly;
 use crate::ingress::rx_batch::RoutingTable;
-use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
+use crate::install::{Assigned, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::settings::Limits;
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
@@ -206,10 +206,11 @@ impl WorkerGroup {
         let handle = prepared.handle.unwrap_or_else(|| self.slots.borrow_mut().next());
         prepared.handle = Some(handle);
         let placed = self.placements.borrow_mut().place(handle.id, &prepared);
-        let placed = placed.and_then(|home| Ok((home, prepared.compile(handle.id)?)));
-        match placed {
-            Ok((home, entry)) => {
-                (prepared.home, prepared.entry) = (Some(home), Some(entry));
+        let assigned =
+            placed.and_then(|(units, workers)| Ok(Assigned { units, workers, entry: prepared.compile(handle.id)? }));
+        match assigned {
+            Ok(assigned) => {
+                prepared.assigned = Some(assigned);
                 Ok(prepared)
             }
             Err(error) => {

@@ -23,8 +23,10 @@ impl From<Range<u32>> for UnitPart {
 /// A worker to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedWorker {
-    /// The core that it runs on. `None`: any.
+    /// Its core. `None`: any.
     pub core: Option<usize>,
+    /// The core of this machine that it runs on: another one only where a description of another machine is used.
+    pub runs_on: Option<usize>,
     /// The NUMA node of that core.
     pub node: u32,
     /// Its unit and clusters.
@@ -34,7 +36,7 @@ pub struct PlannedWorker {
 /// A worker on any core.
 impl From<UnitPart> for PlannedWorker {
     fn from(part: UnitPart) -> Self {
-        Self { core: None, node: 0, part }
+        Self { core: None, runs_on: None, node: 0, part }
     }
 }
 
@@ -91,6 +93,7 @@ pub fn plan(
             let share = |thread: usize| clusters * count(thread) / count(own.len());
             workers.extend(own.iter().enumerate().map(|(thread, &core)| PlannedWorker {
                 core,
+                runs_on: core,
                 node,
                 part: UnitPart { worker: 0, unit, clusters: share(thread)..share(thread + 1) },
             }));
@@ -101,6 +104,12 @@ pub fn plan(
         worker.part.worker = index;
     }
     Ok(workers)
+}
+
+/// The number of units of these workers.
+#[must_use]
+pub fn count_units(workers: &[PlannedWorker]) -> u32 {
+    workers.last().map_or(1, |worker| worker.part.unit + 1)
 }
 
 /// Cores by node.

@@ -1,53 +1,34 @@
 //! Attaching, changing and detaching contexts.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use spin_abi::control::{Abi, ContextInfo};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
-use spin_matcher::table::CompiledEntry;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
 use super::match_spec::check_rules;
-use super::{HOST_ADDRESS, Home, InstallError, MatchSpec, Prepared, UnitRange, User, WorkerRange, warn_of_rules};
-use crate::context::event_ring::EventRing;
-use crate::context::{Context, ContextLabel, ContextLog, ContextPart, Matching, Replacement, Share};
+use super::plan::AttachPlan;
+use super::{InstallError, MatchSpec, Prepared, User, attach, warn_of_rules};
+use crate::context::{Context, ContextPart, Matching, Replacement};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::sched::scheduler::MOST_WEIGHT;
-use crate::sched::stall_credit::StallCredit;
-use crate::sched::weights::{ContextWeight, Part};
 use crate::settings::Limits;
 use crate::telemetry::context_latency::Distributions;
 use crate::worker::Worker;
 use crate::worker::core::Core;
 use crate::worker::runner::TaskRunner;
-use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
-use spin_pspin::hpu::Hpus;
 use spin_pspin::ids::Slot;
 
 /// Maximum time for which an open message of a draining context may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
 /// Maximum time for which a context drains: a flow need not end.
 const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
-
-/// The changes that attach a context.
-struct AttachPlan {
-    id: u32,
-    entry: Arc<CompiledEntry>,
-    /// The context that it replaces.
-    predecessor: Option<Slot>,
-    table: Arc<Table>,
-    /// The slots of the previous table.
-    slots: Vec<Slot>,
-    /// The range of `slots` that the context's slot replaces: empty at the end, or the replaced context's.
-    range: Range<usize>,
-}
 
 impl Worker {
     /// Attaches a prepared context as [`Worker::link`] does, programs the NIC, and returns the context's id. For a worker that
@@ -104,7 +85,7 @@ impl Worker {
         limits: &Limits,
         shared: Option<&Arc<Table>>,
     ) -> Result<u32, InstallError> {
-        let planned = self.plan_link(&prepared, limits, shared);
+        let planned = self.core.contexts.plan(&prepared, limits, shared);
         let AttachPlan { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
             Err(error) => {
@@ -120,8 +101,8 @@ impl Worker {
         self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
         let pspin = matches!(prepared.run.abi, Abi::Pspin | Abi::Fpspin);
         self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0), pspin);
-        let context = link(prepared, entry, predecessor, &self.core);
-        let runs_here = context.runs_here;
+        let context = attach::context(prepared, entry, predecessor, &self.core);
+        let runs_here = context.runs_here();
         self.core.contexts.timeouts += u32::from(context.may_time_out());
         self.core.contexts.list[slot.0 as usize] = Some(context);
         if runs_here {
@@ -137,42 +118,6 @@ impl Worker {
         }
         self.share_buffer();
         Ok(id)
-    }
-
-    /// Plans the attachment of a context, if it is allowed.
-    fn plan_link(
-        &self,
-        prepared: &Prepared,
-        limits: &Limits,
-        table: Option<&Arc<Table>>,
-    ) -> Result<AttachPlan, InstallError> {
-        // Draining contexts count too.
-        if self.core.contexts.linked as usize >= limits.contexts {
-            return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
-        }
-        let is_user = prepared.match_spec.send.is_some();
-        if is_user {
-            self.core.contexts.check_count(prepared.uid, limits)?;
-        }
-        let id = prepared.handle.map_or(self.core.contexts.next_id + 1, |place| place.id);
-        let entry = prepared.entry.clone().map_or_else(|| prepared.compile(id), Ok)?;
-        let replaced = prepared.install.replaces;
-        let predecessor = replaced.map(|old| self.core.contexts.find(old, User(prepared.uid))).transpose()?;
-        let slots = self.core.contexts.routes.slots.clone();
-        let place = slots.iter().position(|&slot| Some(slot) == predecessor);
-        let range = place.map_or(slots.len()..slots.len(), |place| place..place + 1);
-        if let Some(table) = table {
-            return Ok(AttachPlan { id, entry, predecessor, table: table.clone(), slots, range });
-        }
-        let mut entries = self.core.contexts.entries();
-        entries.splice(range.clone(), [entry.clone()]);
-        let table = Arc::new(Table::of(entries)?);
-        if is_user {
-            let mut owners = self.core.contexts.owners();
-            owners.splice(range.clone(), [prepared.uid]);
-            check_rules(&table, &owners, prepared.uid)?;
-        }
-        Ok(AttachPlan { id, entry, predecessor, table, slots, range })
     }
 
     /// Starts draining the contexts that a context replaces. From here on, they get only frames of their open messages.
@@ -443,12 +388,13 @@ impl Worker {
         let (slots, homes) = (self.core.contexts.routes.slots.clone(), self.core.contexts.homes());
         self.set_routes(RoutingTable { table: table.into(), slots, homes });
         let context = self.core.contexts.get(slot);
+        let home = context.matching.home;
         let (former_ports, former_send) = (context.matching.ports.clone(), context.matching.send.clone());
         let (ports, send) = match send {
             Some(send) => (ports, send),
             None => (former_ports.clone(), former_send.clone()),
         };
-        context.matching = Matching::of(entry, context.matching.header.take(), ports, send);
+        context.matching = Matching::of(entry, context.matching.header.take(), ports, send, home);
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }
@@ -539,46 +485,4 @@ impl Worker {
     pub fn slots_taken(&self) -> Vec<bool> {
         self.core.contexts.slots_taken()
     }
-}
-
-fn link(prepared: Prepared, entry: Arc<CompiledEntry>, predecessor: Option<Slot>, core: &Core) -> Context {
-    let Core { part, machine, telemetry, .. } = core;
-    let key_is_fpspin = prepared.key.is_fpspin();
-    let (units, workers) = prepared.home.unwrap_or((UnitRange::one(part.unit), WorkerRange::ALL));
-    // A thread has the page of its first cluster, among those of all units of the context.
-    let rank = units.rank(part.unit).unwrap_or(0);
-    let page = rank * machine.clusters + part.clusters.start;
-    let (own, has_others) = (prepared.units.into_iter().next(), workers != WorkerRange::ALL && workers.count > 1);
-    let (runs_here, first_flow) = (own.is_some(), own.as_ref().map_or(0, |own| own.memory.unit().first_flow()));
-    let hpus = own.map_or_else(|| Hpus::new(1, Vec::new()), |own| own.hpus);
-    let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
-    let mut context = Context {
-        id: entry.entry().context,
-        label: ContextLabel { name: prepared.install.name, lifetime: prepared.install.lifetime, tier: prepared.tier },
-        weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
-        matching: Matching::of(
-            entry,
-            prepared.header,
-            prepared.match_spec.ports,
-            prepared.match_spec.send.unwrap_or_default(),
-        ),
-        program: prepared.program,
-        units,
-        home: Home { workers, by_key: key_is_fpspin && has_others },
-        runs_here,
-        hpus,
-        host: HostMemory::new(prepared.host, HOST_ADDRESS),
-        message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
-        // The share is set when the context is in the list.
-        share: Share { part: Part::new(0, 1), hers: 0, soft_limit: 0 },
-        stall_credit: StallCredit::default(),
-        run: prepared.run,
-        counts: Counts::default(),
-        replacement: Replacement { predecessor, ..Replacement::default() },
-        event_ring: EventRing::new(prepared.event_ring, page, doorbell_delay, &telemetry.doorbell_pending)
-            .numbered_from(first_flow),
-        log: ContextLog::default(),
-    };
-    context.hpus.set_host(&context.host);
-    context
 }

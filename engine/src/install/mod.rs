@@ -7,14 +7,17 @@
 //! * `placement`: the units and workers that run a context.
 //! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
 //! * `ledger`: the memory that each user takes.
-//! * `link`: attaching, changing and detaching contexts of a worker, between two polls.
+//! * `link`: attaching, changing and detaching contexts of a worker, between two polls; `plan` says how, `attach` makes the worker's
+//!   context.
 
+mod attach;
 pub(crate) mod error;
 mod handle;
 pub mod ledger;
 mod link;
 pub(crate) mod match_spec;
 mod placement;
+mod plan;
 pub mod ports;
 mod prepared;
 
@@ -22,7 +25,7 @@ pub use error::InstallError;
 pub use handle::{ContextHandle, User};
 pub use match_spec::MatchSpec;
 pub use placement::{Home, UnitRange, WorkerRange};
-pub use prepared::{Prepared, UnitMemory};
+pub use prepared::{Assigned, Prepared, UnitMemory};
 pub use spin_pspin::hpu::send_rights::SendRights;
 
 /// The address by which handlers name host memory until the application reports where it mapped that (PsPIN's `PCIE_START_ADDR`).

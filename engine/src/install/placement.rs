@@ -47,7 +47,7 @@ impl WorkerRange {
     #[must_use]
     #[inline]
     pub const fn of_hash(&self, hash: u32) -> u16 {
-        self.first + ((hash >> 16) * self.count as u32 >> 16) as u16
+        self.first + (((hash >> 16) * self.count as u32) >> 16) as u16
     }
 }
 

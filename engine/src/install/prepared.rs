@@ -31,6 +31,17 @@ pub struct UnitMemory {
     pub hpus: Hpus,
 }
 
+/// What a context has on all workers.
+#[derive(Clone, Debug)]
+pub struct Assigned {
+    /// The units that run it.
+    pub units: UnitRange,
+    /// The workers of these.
+    pub workers: WorkerRange,
+    /// Its compiled rules.
+    pub entry: Arc<CompiledEntry>,
+}
+
 /// A context that is checked and whose memory exists, so that only attaching is left. [`Prepared::parts`] divides it between workers.
 #[derive(Debug)]
 pub struct Prepared {
@@ -43,10 +54,8 @@ pub struct Prepared {
     pub(crate) program: Program,
     /// Its parts, one for each unit that is to run it. A worker's own part has one at most, with the HPUs of the worker's clusters.
     pub(crate) units: Vec<UnitMemory>,
-    /// Where it runs. `None`: on the worker that it is attached to, alone or with others of its unit.
-    pub(crate) home: Option<(UnitRange, WorkerRange)>,
-    /// The table entry, if it is compiled already.
-    pub(crate) entry: Option<Arc<CompiledEntry>>,
+    /// What is decided for all workers together. `None`: there is one worker, or all are of one unit.
+    pub(crate) assigned: Option<Assigned>,
     pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
     pub(crate) header: Option<HeaderRule>,
@@ -81,7 +90,7 @@ impl Prepared {
     /// The parts for workers, in their order. A worker of a unit that does not run the context gets one without HPUs.
     #[must_use]
     pub fn parts(mut self, workers: &[UnitPart]) -> Vec<Self> {
-        let (units, _) = self.home.unwrap_or((UnitRange::one(0), WorkerRange::ALL));
+        let units = self.assigned.as_ref().map_or(UnitRange::one(0), |assigned| assigned.units);
         let mut parts = Vec::with_capacity(workers.len());
         for (index, worker) in workers.iter().enumerate() {
             let Some(memory) = units.rank(worker.unit).and_then(|rank| self.units.get_mut(rank as usize)) else {
@@ -110,8 +119,7 @@ impl Prepared {
             user_weight: self.user_weight,
             program: Program { image: image.clone(), ..self.program.clone() },
             units,
-            home: self.home,
-            entry: self.entry.clone(),
+            assigned: self.assigned.clone(),
             match_spec: self.match_spec.clone(),
             key: self.key.clone(),
             header: self.header.clone(),

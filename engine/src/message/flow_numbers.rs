@@ -16,6 +16,8 @@ pub(crate) struct FlowNumbers {
     first: u32,
     /// The number of a further queue, less its index.
     further: u32,
+    /// Packet mode: the numbers of each cluster.
+    packet_flows: u32,
 }
 
 impl FlowNumbers {
@@ -24,7 +26,7 @@ impl FlowNumbers {
         let (first, end) = (PSPIN_QUEUES * clusters.start / of, PSPIN_QUEUES * clusters.end / of);
         let share = end - first;
         let pspin = if queues < share { queues } else { share };
-        Self { pspin, first, further: PSPIN_QUEUES + clusters.start * queues - pspin }
+        Self { pspin, first, further: PSPIN_QUEUES + clusters.start * queues - pspin, packet_flows: PSPIN_QUEUES / of }
     }
 
     /// One more than the highest number of a unit with `clusters` clusters, whose workers have `queues` queues each.
@@ -43,11 +45,11 @@ impl FlowNumbers {
         mpq.0 + if mpq.0 < self.pspin { self.first } else { self.further }
     }
 
-    /// The number of a message in a queue. In packet mode, each packet has its own.
+    /// The number of a message in a queue. In packet mode, that of a packet: one of its home cluster's, so that no other thread has it.
     #[inline(always)]
     pub(crate) const fn message(&self, message: &MessageRef, mpq: MpqId) -> u32 {
         match message.flow {
-            Some(flow) => flow as u32,
+            Some(flow) => message.home() * self.packet_flows + ((flow as u32 * self.packet_flows) >> 8),
             None => self.queue(mpq),
         }
     }

@@ -156,9 +156,8 @@ impl Admission {
 /// Queues a frame. The caller has checked that there is room.
 #[inline(always)]
 fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
-    let unit_clusters = core.machine.clusters;
     let context = core.contexts.get(slot);
-    let rules = PacketRules::of(slot, context, unit_clusters);
+    let rules = PacketRules::of(slot, context);
     let early = match &context.matching.header {
         None => false,
         Some(_) => match before_header(core, slot, key, &frame) {

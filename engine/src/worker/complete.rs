@@ -47,14 +47,21 @@ impl Core {
     /// The number by which handlers know a task's message.
     pub(crate) fn flow_of(&mut self, task: &Task<MessageRef, Packet>) -> u32 {
         match task.context.flow {
-            Some(flow) => flow.into(),
+            Some(flow) if self.is_numbered(task.context.slot) => flow.into(),
+            Some(_) => self.table.flows.message(&task.context, task.mpq),
             None => self.flow(task.context.slot, task.mpq),
         }
     }
 
     /// The number by which handlers know a message's queue.
     fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
-        self.table.flow(mpq, self.contexts.get(slot).matching.entry.entry().key.is_fpspin())
+        let numbered = self.is_numbered(slot);
+        self.table.flow(mpq, numbered)
+    }
+
+    /// Whether handlers know messages by FPsPIN's message ids.
+    fn is_numbered(&mut self, slot: Slot) -> bool {
+        self.contexts.get(slot).matching.entry.entry().key.is_fpspin()
     }
 
     /// Disposes of the queued packets of cancelled messages. A packet's own drop reason, set by a verdict, takes precedence over

@@ -22,7 +22,6 @@ use std::time::Duration;
 use hpu_vm::jit::TrapError;
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
-use spin_matcher::MessageKey;
 use spin_nic::{NicError, Queue};
 use spin_pspin::ids::{BatchTime, Slot, Timestamp};
 
@@ -140,11 +139,7 @@ impl Worker {
         if let Some(hand_over) = &mut self.hand_over {
             let Self { core: Core { contexts, egress, .. }, ingress: Ingress { inbound, .. }, .. } = self;
             contexts.routes = routes.clone();
-            hand_over.set_routes(routes);
-            inbound.find(&hand_over.routes, |_, _| 0);
-            // Packets that wait here may belong to another context now.
-            hand_over.distribute(inbound, contexts, &mut egress.outbound.recycle);
-            hand_over.send();
+            hand_over.set_routes(routes, inbound, contexts, &mut egress.outbound.recycle);
             self.share_buffer();
         } else if let Some(local_share) = &mut self.local_share {
             local_share.distributor.routes = routes;
@@ -323,7 +318,8 @@ impl Worker {
             // Packets that a stalled one held back come first.
             return self.ingress.inbound.len();
         }
-        let (taken, is_handed) = self.receive_any(room);
+        let taken = self.receive_batch(room);
+        let is_handed = self.hand_over.as_ref().is_some_and(|hand_over| hand_over.were_handed);
         self.ingress.rx_catch_up.batch_was_full |= taken >= room.min(BATCH);
         let rerouted = self.core.contexts.rolled_back > 0;
         if rerouted {
@@ -338,61 +334,19 @@ impl Worker {
         taken
     }
 
-    /// Receives a batch of at most `room` packets that run here, from the NIC queue or another worker. Returns how many, and whether
-    /// another worker handed them over.
-    fn receive_any(&mut self, room: usize) -> (usize, bool) {
-        if self.hand_over.as_mut().is_some_and(|hand_over| hand_over.are_channels_first()) {
-            let handed = self.receive_handed(room);
-            if handed > 0 {
-                return (handed, true);
-            }
-        }
-        let arrived = self.receive_batch(room);
-        let Some(hand_over) = &mut self.hand_over else { return (arrived, false) };
-        if arrived == 0 {
-            hand_over.note_quiet();
-            return (self.receive_handed(room), true);
-        }
-        let Self { core: Core { contexts, egress, .. }, ingress: Ingress { inbound, .. }, .. } = self;
-        hand_over.distribute(inbound, contexts, &mut egress.outbound.recycle);
-        (inbound.len(), false)
-    }
-
-    /// Takes packets that another worker handed over. Drops those of contexts that are gone.
-    fn receive_handed(&mut self, room: usize) -> usize {
-        let Self { core, ingress: Ingress { inbound, .. }, hand_over: Some(hand_over), .. } = self else { return 0 };
-        let count = hand_over.receive(&mut *core.nic, inbound, room);
-        let runs = |slot: Slot| {
-            let context = core.contexts.list.get(slot.0 as usize).and_then(Option::as_ref);
-            context.is_some_and(|context| context.runs_here)
-        };
-        if count > 0 && !inbound.slots().all(runs) {
-            let gone = inbound.retain(Vec::new(), |slot| !runs(slot));
-            core.telemetry.counts.add(Counter::DropRemoved, gone.len() as u64);
-            core.egress.outbound.recycle.extend(gone);
-        }
-        self.ingress.charges.count(&self.ingress.inbound);
-        self.ingress.inbound.len()
-    }
-
     /// Receives a batch of at most `room` packets from the packet channel or the NIC. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
         let Self { core, arrivals, ingress, local_share, hand_over, .. } = self;
-        if let Some(local_share) = local_share.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
-            return local_share.receive(core, ingress, room);
-        }
-        let Core { nic, table, contexts, telemetry, .. } = core;
-        let routes = hand_over.as_ref().map_or(&contexts.routes, |hand_over| &hand_over.routes);
-        let taken = match arrivals {
-            Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
-            None if ingress.closed => 0,
-            None => {
-                let bucket = |slot: Slot, key: &MessageKey| table.messages.prefetch_bucket(slot, key);
-                ingress.inbound.receive(&mut **nic, routes, room, &mut telemetry.counts, bucket)
+        match (arrivals, local_share, hand_over) {
+            (Some(arrivals), ..) => {
+                let taken = ingress.inbound.take_over(arrivals, room.min(BATCH));
+                ingress.charges.count(&ingress.inbound);
+                taken
             }
-        };
-        ingress.charges.count(&ingress.inbound);
-        taken
+            (None, Some(local_share), _) if !ingress.closed => local_share.receive(core, ingress, room),
+            (None, None, Some(hand_over)) => hand_over.receive(core, ingress, room),
+            _ => ingress.receive_own(core, room),
+        }
     }
 
     /// Sorts the batch by cluster, so that each cluster's tasks run consecutively. The first cluster rotates from batch to batch,

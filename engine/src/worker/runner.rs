@@ -177,8 +177,6 @@ impl TaskRunner {
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, access, counts, Some(events), releases_packet, CommandBudget::FULL);
-        let end = QueuedEnd::Drained;
-        let (left, released, looked_at) = (most, 0, 0);
         let mut queued = Queued {
             mpqs,
             messages,
@@ -188,10 +186,10 @@ impl TaskRunner {
             home,
             stage,
             verdicts,
-            left,
-            looked_at,
-            released,
-            end,
+            left: most,
+            looked_at: 0,
+            released: 0,
+            end: QueuedEnd::Drained,
         };
         hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| {
             queued.looked_at = run.looked_at();

@@ -273,6 +273,12 @@ impl Hpus {
         &self.hpus[first..first + self.per_cluster as usize]
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.hpus.is_empty()
+    }
+
     /// No HPUs, of a context that has as many on each cluster.
     #[must_use]
     pub const fn none(&self) -> Self {

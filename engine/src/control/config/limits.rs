@@ -89,13 +89,17 @@ pub(super) fn workers(
 ) -> Result<Vec<PlannedWorker>, ConfigError> {
     let receives_only = usize::from(mode == Mode::Pipeline && local_share == 0);
     let node = |core| topology.node(core).unwrap_or(0);
-    Ok(plan(cores.get(receives_only..).unwrap_or_default(), node, machine.clusters, units)?)
+    let mut workers = plan(cores.get(receives_only..).unwrap_or_default(), node, machine.clusters, units)?;
+    let available = spin_nic::affinity::available();
+    for worker in &mut workers {
+        worker.runs_on = worker.core.map(|core| topology.on_machine(core, &available));
+    }
+    Ok(workers)
 }
 
-/// The cores of this machine that stand for these.
-pub(super) fn pinned(cores: &[usize], topology: &Topology) -> Vec<usize> {
-    let available = spin_nic::affinity::available();
-    cores.iter().map(|&core| topology.on_machine(core, &available)).collect()
+/// The core of this machine that stands for the first one.
+pub(super) fn first_core(cores: &[usize], topology: &Topology) -> Option<usize> {
+    cores.first().map(|&core| topology.on_machine(core, &spin_nic::affinity::available()))
 }
 
 /// The receiving core's share of the messages, in percent of another core's share.

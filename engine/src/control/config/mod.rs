@@ -68,8 +68,8 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// The threads that run handlers, with their units.
     pub workers: Vec<PlannedWorker>,
-    /// The core of the machine that stands for each of `cores`.
-    pub pinned: Vec<usize>,
+    /// The core of the machine that the first thread runs on, if it only receives or has a core.
+    pub first_core: Option<usize>,
     /// Division of work between these threads.
     pub mode: Mode,
     /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share.
@@ -108,7 +108,7 @@ impl TryFrom<File> for Config {
             let checked = limits::check_cores(cores, mode, local_share, nic, topology);
             let workers =
                 checked.and_then(|()| limits::workers(cores, mode, local_share, machine, (topology, file.units)));
-            planned = errors.keep(workers.map(|workers| (workers, limits::pinned(cores, topology))));
+            planned = errors.keep(workers.map(|workers| (workers, limits::first_core(cores, topology))));
         }
         errors.errors.extend(limits::check_sizes(&file.sizes));
         errors.errors.extend(limits::check_limits(&file.limits));
@@ -117,7 +117,7 @@ impl TryFrom<File> for Config {
         let policy =
             Policy::new(file.policy).map_err(|wrong| errors.errors.extend(wrong.into_iter().map(ConfigError::from)));
         let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics.zip(policy.ok())).zip(planned);
-        let Some(((((nic, machine), (local_share, socket_mode)), (metrics, policy)), (workers, pinned))) =
+        let Some(((((nic, machine), (local_share, socket_mode)), (metrics, policy)), (workers, first_core))) =
             checked.filter(|_| errors.errors.is_empty())
         else {
             return Err(errors);
@@ -139,7 +139,7 @@ impl TryFrom<File> for Config {
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
             workers,
-            pinned,
+            first_core,
             mode: file.mode,
             local_share,
             schedule: file.schedule.unwrap_or_default(),
@@ -148,21 +148,6 @@ impl TryFrom<File> for Config {
             policy,
             contexts: file.context,
         })
-    }
-}
-
-impl Config {
-    /// The core of the machine that stands for one of `cores`.
-    #[must_use]
-    pub fn pinned(&self, core: Option<usize>) -> Option<usize> {
-        let index = self.cores.iter().position(|&other| Some(other) == core)?;
-        self.pinned.get(index).copied()
-    }
-
-    /// The number of units.
-    #[must_use]
-    pub fn units(&self) -> u32 {
-        self.workers.last().map_or(1, |worker| worker.part.unit + 1)
     }
 }
 
@@ -175,6 +160,7 @@ fn octal(text: &str) -> Result<u32, ConfigError> {
 mod tests {
     use super::{Config, ConfigError, ConfigErrors, File, Nic, XdpMode};
     use crate::control::endpoint::Endpoint;
+    use crate::cores::units::count_units;
     use crate::settings::{Idle, Limits, Mode};
     use spin_abi::control::{Engine, Placement, Tier};
     use spin_abi::map::Machine;
@@ -301,7 +287,7 @@ mod tests {
     fn each_thread_has_a_core_and_a_cluster() {
         assert_eq!(config("iface = 'a'\ncores = [1, 0]").unwrap().cores, [1, 0]);
         assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
-        let units = |text: &str| config(&format!("iface = 'a'\n{text}")).map(|config| config.units());
+        let units = |text: &str| config(&format!("iface = 'a'\n{text}")).map(|config| count_units(&config.workers));
         assert_eq!(units("cores = '0-3'").unwrap(), 1);
         assert_eq!(units("cores = '0-63'").unwrap(), 16);
         assert_eq!(units("cores = '0-3'\nunits = 4").unwrap(), 4);
@@ -313,15 +299,15 @@ mod tests {
             |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\nlocal_share = 0\ncores = {cores}"));
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
         assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
-        assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().units(), 1);
-        assert_eq!(pipeline("[0, 1, 2, 3, 4, 5]").unwrap().units(), 2);
+        assert_eq!(count_units(&pipeline("[0, 1, 2, 3, 4]").unwrap().workers), 1);
+        assert_eq!(count_units(&pipeline("[0, 1, 2, 3, 4, 5]").unwrap().workers), 2);
         // `spread` was the word for a pipeline whose first core also runs handlers, before that became the default.
         for word in ["pipeline", "spread"] {
             let shared = |cores: &str| config(&format!("iface = 'a'\nmode = '{word}'\ncores = {cores}"));
             assert!(matches!(shared("[0]"), Err(ConfigError::FewCores(1))));
             let Config { mode, local_share, .. } = shared("[0, 1]").unwrap();
             assert_eq!((mode, local_share), (Mode::Pipeline, 75));
-            assert_eq!(shared("[0, 1, 2, 3, 4]").unwrap().units(), 2);
+            assert_eq!(count_units(&shared("[0, 1, 2, 3, 4]").unwrap().workers), 2);
         }
         let refused = config("iface = 'a'\nmode = 'pipeline'\nlocal_share = 101\ncores = [0, 1]");
         assert!(matches!(refused, Err(ConfigError::LocalShare(101))));

@@ -64,8 +64,8 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
 /// The core of the machine on which each queue's memory is made: that of its thread.
 fn queue_cores(config: &Config) -> Vec<usize> {
     match config.mode {
-        Mode::RunToCompletion => config.workers.iter().filter_map(|worker| config.pinned(worker.core)).collect(),
-        Mode::Pipeline => config.pinned.clone(),
+        Mode::RunToCompletion => config.workers.iter().filter_map(|worker| worker.runs_on).collect(),
+        Mode::Pipeline => config.first_core.into_iter().collect(),
     }
 }
 

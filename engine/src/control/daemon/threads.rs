@@ -36,9 +36,7 @@ pub fn start(
     let workers = start_workers(config, shared, links_of(ends).collect())?;
     let wakeup = receiver.wakeup().clone();
     let receiver =
-        PollThread::start(shared.clone(), "receiver".to_owned(), config.pinned.first().copied(), wakeup, move || {
-            Ok(receiver)
-        })?;
+        PollThread::start(shared.clone(), "receiver".to_owned(), config.first_core, wakeup, move || Ok(receiver))?;
     Ok((workers, Receiving::Apart(receiver)))
 }
 
@@ -55,8 +53,7 @@ fn start_workers(
 ) -> Result<Vec<ClusterThread>, ThreadError> {
     WorkerLinks::connect(&mut links, &config.workers);
     let start = |(planned, links): (&PlannedWorker, WorkerLinks)| {
-        let core = config.pinned(planned.core);
-        let worker = PollThread::start_engine(shared.clone(), links, planned.part.clone(), core)?;
+        let worker = PollThread::start_engine(shared.clone(), links, planned.part.clone(), planned.runs_on)?;
         Ok(ClusterThread { planned: planned.clone(), worker })
     };
     config.workers.iter().zip(links).map(start).collect()

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Atomics, Options, Translation, Untranslated};
-use hpu_vm::memory::SpaceError;
-use spin_abi::control::{Abi, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::control::{Abi, Compat, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::KeySpec;
 
@@ -26,9 +25,7 @@ use crate::install::{InstallError, MatchSpec, Prepared};
 use crate::settings::Limits;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
-use spin_pspin::hpu::memory::ContextMemory;
-use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
-use spin_pspin::hpu::{Hpu, Hpus};
+use spin_pspin::hpu::memory::saturate;
 
 impl Prepared {
     /// Checks the request of the administrator `uid`, and translates the image.
@@ -57,13 +54,12 @@ impl Prepared {
         limits: &Limits,
     ) -> Result<Self, InstallError> {
         let uid = grant.uid();
-        check(&install, &loader.machine)?;
+        check(&install, loader)?;
         let wanted = tier::decide(install.tier, loader.kernel_tier, grant);
         let (match_spec, narrowed) = granted_match(&install.rules, install.eom.as_deref(), grant)?;
         let key = key(&install, loader.compat)?;
         let header = install.header.as_deref().map(|text| HeaderRule::parse(text, install.early)).transpose()?;
         let run = run_info(&install, limits, loader)?;
-        let count = units::count(&install, &run, loader.units.count)?;
         let image = loader.load(file, uid)?;
         abi_check::check(&image.image, &install)?;
         let entries = entries(&install, &image)?;
@@ -76,8 +72,7 @@ impl Prepared {
             Some(in_hook) => in_hook,
             None => Placed::in_user_space(&request, loader, image)?,
         };
-        let units = units::memories(&request, loader, count, (image, memory), &mut charges)?;
-        let image = units[0].image.clone();
+        let (image, units) = units::memories(&request, loader, (image, memory), &mut charges)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &entries, &run, options, &install.name);
         charges.extend(charge_translation(loader, uid, translation.as_ref().ok())?);
@@ -99,14 +94,13 @@ impl Prepared {
             uid,
             user_weight: grant.weight(),
             program,
+            event_ring: EventRing::create(loader.machine.clusters * saturate(units.len() as u64))?,
             units,
-            home: None,
-            entry: None,
+            assigned: None,
             match_spec,
             key,
             header,
             host,
-            event_ring: EventRing::create(loader.machine.clusters * count)?,
             run,
             tier,
             warnings,
@@ -138,9 +132,10 @@ fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
     }
 }
 
-/// Checks the texts of a request, and that its handlers can address all clusters.
-fn check(install: &Install, machine: &Machine) -> Result<(), InstallError> {
-    check_clusters(install.abi, machine.clusters)?;
+/// Checks the texts of a request, and that its handlers can address all clusters, and run in its units.
+fn check(install: &Install, loader: &Loader) -> Result<(), InstallError> {
+    check_clusters(install.abi, loader.machine.clusters)?;
+    units::count(install, loader)?;
     let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
         return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
@@ -165,38 +160,9 @@ fn entries(install: &Install, LoadedImage { image, entries, .. }: &LoadedImage) 
     Ok(entries)
 }
 
-/// A context's HPUs on all clusters of a unit.
-pub(super) fn hpus(
-    machine: &Machine,
-    image: &LoadedImage,
-    memory: &ContextMemory,
-    run: &RunInfo,
-) -> Result<Hpus, SpaceError> {
-    let (checks, placement) = (checks(run), run.placement);
-    let twins = match run.engine {
-        Kinds::Check => Some(Arc::new(ShadowMemory::new(&image.memory, memory)?)),
-        Kinds::Interp | Kinds::Jit => None,
-    };
-    let hpu = |own| {
-        let mut hpu = Hpu::new(machine, own, &image.memory, memory, placement, checks)?;
-        if let Some(twins) = &twins {
-            hpu.set_shadow(ShadowInterpreter::new(machine, own, twins.clone(), placement, checks)?);
-        }
-        Ok(hpu)
-    };
-    memory.hpus().map(hpu).collect::<Result<_, _>>().map(|hpus| Hpus::new(run.hpus, hpus))
-}
-
-const fn checks(run: &RunInfo) -> hpu_vm::Checks {
-    match run.checks {
-        Checks::Page => hpu_vm::Checks::Page,
-        Checks::Exact => hpu_vm::Checks::Exact,
-    }
-}
-
 const fn options(run: &RunInfo, any_device: bool) -> Options {
     Options {
-        checks: checks(run),
+        checks: units::checks(run),
         atomics: match run.placement {
             Placement::Home => Atomics::Home,
             Placement::Any => Atomics::Shared,

@@ -1,24 +1,28 @@
 //! The units that run a context, and its memory there.
 
-use spin_abi::control::{Abi, AllUnits, Engine, Install, RunInfo, UnitCount};
+use std::sync::Arc;
+
+use hpu_vm::memory::{Region, SpaceError};
+use spin_abi::control::{Abi, AllUnits, Checks, Engine, Install, RunInfo, UnitCount};
+use spin_abi::map::Machine;
 use spin_abi::unit::UnitIndex;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
-use std::sync::Arc;
+use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
+use spin_pspin::hpu::{Hpu, Hpus};
 
 use super::in_hook::Request;
 use super::memory::{charge_memory, context_memory};
-use super::prepare::hpus;
 use crate::context::loader::Loader;
 use crate::install::ledger::Charge;
 use crate::install::{InstallError, UnitMemory};
-use hpu_vm::memory::Region;
 
-/// The number of units that run a context, where there are `all`.
+/// The number of units that are to run a context.
 ///
 /// # Errors
 /// [`InstallError::NoUnit`], [`InstallError::OneUnit`].
-pub(super) fn count(install: &Install, run: &RunInfo, all: u32) -> Result<u32, InstallError> {
+pub(super) fn count(install: &Install, loader: &Loader) -> Result<u32, InstallError> {
+    let all = loader.units.count;
     let wanted = install.units.unwrap_or(UnitCount::Number(1));
     let first = install.unit.unwrap_or(0);
     let count = match wanted {
@@ -28,7 +32,7 @@ pub(super) fn count(install: &Install, run: &RunInfo, all: u32) -> Result<u32, I
     if count == 0 || first.checked_add(count).is_none_or(|end| end > all) {
         return Err(InstallError::NoUnit { first, count, units: all });
     }
-    let refusal = match (run.abi, run.engine) {
+    let refusal = match (install.abi, loader.engine) {
         _ if count == 1 => return Ok(1),
         (Abi::Pspin | Abi::Fpspin, _) => "handlers of this ABI know one unit, and would use one index for two messages",
         (_, Engine::Check) => "--engine check compares the memory of one unit",
@@ -37,7 +41,7 @@ pub(super) fn count(install: &Install, run: &RunInfo, all: u32) -> Result<u32, I
     Err(InstallError::OneUnit(wanted, refusal))
 }
 
-/// A context's memory in each of `count` units. `first`: its image and memory in the first one. What the others need is added to
+/// A context's image, and its memory in each of its units. `first`: image and memory in the first one. What the others need is added to
 /// `charges`.
 ///
 /// # Errors
@@ -45,11 +49,11 @@ pub(super) fn count(install: &Install, run: &RunInfo, all: u32) -> Result<u32, I
 pub(super) fn memories(
     request: &Request<'_>,
     loader: &Loader,
-    count: u32,
     (first_image, first): (Arc<LoadedImage>, ContextMemory),
     charges: &mut Vec<Arc<Charge>>,
-) -> Result<Vec<UnitMemory>, InstallError> {
+) -> Result<(Arc<LoadedImage>, Vec<UnitMemory>), InstallError> {
     let Request { install, run, entries, file, uid, .. } = request;
+    let count = count(install, loader)?;
     let machine = &loader.machine;
     let index = |number| {
         let hpus = machine.clusters * machine.hpus_per_cluster;
@@ -74,5 +78,29 @@ pub(super) fn memories(
         charges.push(charge_memory(loader, *uid, &memory)?);
         units.push(unit(image, memory, number)?);
     }
-    Ok(units)
+    Ok((units[0].image.clone(), units))
+}
+
+/// A context's HPUs on all clusters of a unit.
+fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
+    let (checks, placement) = (checks(run), run.placement);
+    let twins = match run.engine {
+        Engine::Check => Some(Arc::new(ShadowMemory::new(&image.memory, memory)?)),
+        Engine::Interp | Engine::Jit => None,
+    };
+    let hpu = |own| {
+        let mut hpu = Hpu::new(machine, own, &image.memory, memory, placement, checks)?;
+        if let Some(twins) = &twins {
+            hpu.set_shadow(ShadowInterpreter::new(machine, own, twins.clone(), placement, checks)?);
+        }
+        Ok(hpu)
+    };
+    memory.hpus().map(hpu).collect::<Result<_, _>>().map(|hpus| Hpus::new(run.hpus, hpus))
+}
+
+pub(super) const fn checks(run: &RunInfo) -> hpu_vm::Checks {
+    match run.checks {
+        Checks::Page => hpu_vm::Checks::Page,
+        Checks::Exact => hpu_vm::Checks::Exact,
+    }
 }

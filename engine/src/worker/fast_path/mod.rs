@@ -90,10 +90,9 @@ fn run_on_cluster<const SINGLE: bool>(
     now: BatchTime,
     progress: &mut Progress,
 ) -> BatchExit {
-    let unit_clusters = core.machine.clusters;
     let context = core.contexts.get(slot);
     let verdicts = context.run.verdicts;
-    let rules = PacketRules::of(slot, context, unit_clusters);
+    let rules = PacketRules::of(slot, context);
     let nobody = TaskIdentity { flow: 0, message: 0 };
     let Parts { spec, hpus, access, counts, events, mut printer } = parts(context, handler, nobody);
     let mut print = |line: &[u8]| printer.print(line);
@@ -102,14 +101,13 @@ fn run_on_cluster<const SINGLE: bool>(
     let MessageTable { messages, mpqs, admitted, flows, .. } = table;
     let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
     let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
-    let own = &mut telemetry.counts;
     let path: FastPath<'_, SINGLE> = FastPath {
         inbound,
         clusters,
         messages,
         mpqs,
         admitted,
-        counts: own,
+        counts: &mut telemetry.counts,
         rules,
         packet_queues,
         flows: *flows,
