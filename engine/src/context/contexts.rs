@@ -82,7 +82,7 @@ impl Contexts {
 
     /// The installed contexts, in order of priority.
     pub(crate) fn installed(&self) -> impl Iterator<Item = &Context> {
-        self.routes.slots.iter().filter_map(|slot| self.list[slot.0 as usize].as_ref())
+        self.routes.slots.iter().filter_map(|slot| self.list.get(slot.0 as usize)?.as_ref())
     }
 
     /// The routing table's entries of the installed contexts.

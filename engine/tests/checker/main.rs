@@ -12,6 +12,7 @@
 
 mod expected;
 mod fed;
+mod handed;
 mod judge;
 mod nic;
 mod policy;

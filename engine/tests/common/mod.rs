@@ -15,8 +15,10 @@ use spin_abi::events::{Event, RECORD, What};
 use spin_abi::map::Machine;
 use spin_abi::rules::RuleSet;
 use spin_engine::context::loader::Loader;
+use spin_engine::cores::hand_over::HandOver;
 use spin_engine::cores::packet_channels::PacketChannels;
-use spin_engine::install::{InstallError, Prepared, SendRights, User};
+use spin_engine::ingress::rx_batch::RoutingTable;
+use spin_engine::install::{Home, InstallError, Prepared, SendRights, User, WorkerRange};
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
 use spin_nic::frame::TxClosed;
@@ -35,6 +37,9 @@ pub struct Lab {
     /// Whether it receives as in pipeline mode, with all messages in its local share. Set by the environment variable
     /// `SPIN_PIPELINE`.
     pub pipeline: bool,
+    /// The worker of another unit at which packets arrive, if the environment variable `SPIN_UNITS` has a number of units. The engine then
+    /// is the worker of the last one.
+    pub front: Option<Front>,
     pub far: MemoryQueue,
     pub limits: Limits,
     /// The rights to send of contexts that are installed next.
@@ -48,6 +53,38 @@ pub struct Lab {
     pub longest: Arc<AtomicUsize>,
     /// Frames that were passed to the kernel.
     pub passed: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// A worker that hands all packets to the engine.
+pub struct Front {
+    worker: Worker,
+    far: MemoryQueue,
+    /// The channels of other workers.
+    others: Vec<HandOver>,
+}
+
+impl Front {
+    /// The first of `units` workers in units of their own. Also returns the channels of the last one.
+    fn new(units: usize, frames: usize, loader: &Arc<Loader>, sizes: Sizes) -> (Self, HandOver) {
+        let wakeups: Vec<_> = (0..units).map(|_| Wakeup::new().expect("an event")).collect();
+        let mut others = HandOver::of(&wakeups);
+        let (last, first) = (others.pop().expect("several"), others.remove(0));
+        let (near, far) = pair(frames).expect("a pair");
+        let clusters = 0..loader.machine.clusters;
+        let worker = Worker::new(loader.clone(), Box::new(near), sizes, Schedule::default(), clusters);
+        (Self { worker: worker.expect("a timer").with_hand_over(first), far, others }, last)
+    }
+
+    /// Sends the engine's packets there.
+    fn lead_to(&mut self, engine: &mut Worker) {
+        let workers = WorkerRange { first: self.others.len() as u16 + 1, count: 1 };
+        let routes = engine.routes();
+        let slots = routes.slots.iter().map(|slot| slot.0 + 1).max().unwrap_or(0);
+        let homes = vec![Home { workers, by_key: false }; slots as usize].into();
+        let routes = RoutingTable { homes, ..routes };
+        self.worker.set_distribution(routes.clone());
+        engine.set_distribution(routes);
+    }
 }
 
 /// The engine's end of the pair, with injected failures.
@@ -201,8 +238,15 @@ impl Lab {
                 PacketChannels::with_local_share(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
             engine = engine.with_local_share(channels);
         }
+        let units = std::env::var("SPIN_UNITS").ok().map(|units| units.parse().expect("SPIN_UNITS is a number"));
+        let mut front = None;
+        if let Some(units) = units {
+            let (first, hand_over) = Front::new(units, frames, &loader, sizes);
+            engine = engine.in_unit(units as u16 - 1, units as u32 - 1).with_hand_over(hand_over);
+            front = Some(first);
+        }
         let send = SendRights::Raw;
-        Self { engine, pipeline, far, limits, send, loader, now: Duration::ZERO, steering, longest, passed }
+        Self { engine, pipeline, front, far, limits, send, loader, now: Duration::ZERO, steering, longest, passed }
     }
 
     pub fn try_install(
@@ -231,20 +275,21 @@ impl Lab {
 
     /// Lets frames arrive all at once.
     pub fn arrive(&mut self, frames: &[Vec<u8>]) {
+        let far = self.front.as_mut().map_or(&mut self.far, |front| &mut front.far);
         let mut batch = Vec::new();
         for bytes in frames {
-            let mut frame = self.far.allocate().expect("the lab sends less than the pair holds");
+            let mut frame = far.allocate().expect("the lab sends less than the pair holds");
             frame.fill(bytes).expect("fits a frame");
             batch.push(frame);
         }
-        assert_eq!(self.far.send(&mut batch), frames.len());
-        self.far.flush().expect("memory does not fail");
+        assert_eq!(far.send(&mut batch), frames.len());
+        far.flush().expect("memory does not fail");
     }
 
     /// Lets frames arrive all at once, and returns the frames sent meanwhile.
     pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.arrive(frames);
-        while self.step() > 0 || self.engine.has_tasks() || self.engine.backlog() > 0 {}
+        while self.step() > 0 || self.engine.has_tasks() || self.engine.backlog() > 0 || self.handed() > 0 {}
         self.take_replies()
     }
 
@@ -269,11 +314,21 @@ impl Lab {
         if self.pipeline {
             self.engine.set_distribution(self.engine.routes());
         }
+        if let Some(front) = &mut self.front {
+            front.lead_to(&mut self.engine);
+            front.worker.poll(|| self.now).expect("memory does not fail");
+        }
         self.engine.poll(|| self.now).expect("memory does not fail")
     }
 
+    /// The number of frames that were handed over.
+    fn handed(&self) -> usize {
+        self.front.as_ref().map_or(0, |front| front.worker.backlog())
+    }
+
     pub fn total(&self, counter: Counter) -> u64 {
-        self.engine.statistics().counts.get(counter)
+        let front = self.front.as_ref().map_or(0, |front| front.worker.statistics().counts.get(counter));
+        front + self.engine.statistics().counts.get(counter)
     }
 
     pub fn info(&self, id: u32) -> ContextInfo {

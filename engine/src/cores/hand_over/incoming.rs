@@ -143,9 +143,9 @@ impl Incoming {
         (before - self.kept.len()) as u64
     }
 
-    /// The number of rounds of visits after which all packets that are on channels now were taken. `None`: none may be there.
+    /// The number of rounds of visits after which all packets that are on channels now were taken. `None`: none is there.
     pub(super) fn round_after_all(&self) -> Option<u64> {
-        self.receives.then_some(self.rounds + 2)
+        self.has_arrivals().then_some(self.rounds + 2)
     }
 
     /// Whether that many rounds of visits are complete.

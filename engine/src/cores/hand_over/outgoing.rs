@@ -116,16 +116,18 @@ impl Outgoing {
             if !tx.used {
                 self.used.push(to);
             }
-            let counts = &mut contexts.get(found.owner).counts;
-            match tx.stage(frame, &found) {
+            let counter = match tx.stage(frame, &found) {
                 None => {
                     self.out += 1;
-                    counts.add(Counter::HandedOver, 1);
+                    Counter::HandedOver
                 }
                 Some(frame) => {
-                    counts.add(Counter::DropShare, 1);
                     recycle.push(frame);
+                    Counter::DropShare
                 }
+            };
+            if let Some(context) = contexts.list.get_mut(found.owner.0 as usize).and_then(Option::as_mut) {
+                context.counts.add(counter, 1);
             }
         }
         batch.restore_skipped();
