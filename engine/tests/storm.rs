@@ -23,7 +23,7 @@ use spin_engine::cores::{
 };
 use spin_engine::install::{MatchSpec, Prepared, User};
 use spin_engine::settings::{Idle, Limits, Sizes};
-use spin_nic::memory::MemoryQueue;
+use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue};
 use threads::all_threads;
 
@@ -42,14 +42,53 @@ const QUEUES: u32 = TIMES * TOGETHER * FLOWS as u32;
 /// Packets of the staying context in flight at once.
 const FEW: usize = 8;
 
-/// Variants of threads: the distributor's local share in pipeline mode, and the number of threads that run handlers.
-const WAYS: [(Option<u32>, usize); 4] = [(None, 1), (Some(0), 1), (Some(0), 2), (Some(75), 2)];
+/// Variants of threads: the distributor's local share in pipeline mode, and the number of threads that run handlers. Several with a NIC queue
+/// are of as many units.
+const WAYS: [(Option<u32>, usize); 5] = [(None, 1), (Some(0), 1), (Some(0), 2), (Some(75), 2), (None, 8)];
+/// The thread of several with a NIC queue at which packets arrive.
+const ARRIVES_AT: usize = 3;
+
+/// The far ends of the NIC queues: packets arrive at the first one.
+struct Far(Vec<MemoryQueue>);
+
+impl Far {
+    /// Lets a packet arrive. Returns whether there was a frame for it.
+    fn send(&mut self, packet: &[u8]) -> bool {
+        let Some(mut frame) = self.0[0].allocate() else { return false };
+        frame.fill(packet).expect("short");
+        self.0[0].send(&mut vec![frame]);
+        true
+    }
+
+    /// Takes a few replies of each queue.
+    fn receive(&mut self, mut reply: impl FnMut(&[u8])) {
+        self.0[0].flush().expect("memory does not fail");
+        for far in &mut self.0 {
+            let mut replies = Vec::new();
+            far.receive(&mut replies, FEW);
+            for frame in replies {
+                reply(&frame);
+                far.recycle(frame);
+            }
+        }
+    }
+}
 
 /// The threads of a group, of which `handlers` run handlers.
-fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (WorkerGroup, MemoryQueue, Arc<Moody>) {
-    let (nic, far, steering) = moody_nic(4096);
+fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (WorkerGroup, Far, Arc<Moody>) {
+    let (nic, first, steering) = moody_nic(4096);
+    let mut far = vec![first];
     let (mut feeds, receiving) = match local_share {
-        None => (vec![WorkerLinks::from_nic(nic).expect("a descriptor")], Receiving::Each),
+        None => {
+            let mut nics: Vec<_> = (1..handlers).map(|_| pair(4096).expect("a pair")).collect();
+            let mut links = Vec::new();
+            for (near, end) in nics.drain(..) {
+                links.push(WorkerLinks::from_nic(Box::new(near)).expect("a descriptor"));
+                far.push(end);
+            }
+            links.insert(ARRIVES_AT.min(links.len()), WorkerLinks::from_nic(nic).expect("a descriptor"));
+            (links, Receiving::Each)
+        }
         Some(0) => {
             let (receiver, ends) = ReceiveOnly::new(nic, handlers, 1024).expect("channels");
             let wakeup = receiver.wakeup().clone();
@@ -65,14 +104,15 @@ fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (W
         }
     };
     let cores: Vec<usize> = (0..feeds.len()).collect();
-    let planned = plan(&cores, |_| 0, 4, None).expect("one unit");
+    let units = if local_share.is_none() { handlers } else { 1 };
+    let planned = plan(&cores, |_| 0, 4, Some(units as u32)).expect("possible");
     WorkerLinks::connect(&mut feeds, &planned);
     let thread = |(planned, feed): (PlannedWorker, _)| {
         let worker = PollThread::start_engine(common.clone(), feed, planned.part.clone(), None).expect("a thread");
         ClusterThread { planned, worker }
     };
     let workers = planned.into_iter().zip(feeds).map(thread).collect();
-    (WorkerGroup::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
+    (WorkerGroup::new(workers, receiving, steering.clone(), Limits::default()), Far(far), steering)
 }
 
 /// Random requests to a group.
@@ -153,7 +193,7 @@ fn stays() -> String {
 /// Packets for all contexts, and their replies.
 struct Traffic {
     rng: Rng,
-    far: MemoryQueue,
+    far: Far,
     sent: u32,
     unanswered: HashSet<u32>,
 }
@@ -164,27 +204,22 @@ impl Traffic {
         if !of_others && self.unanswered.len() >= FEW {
             return;
         }
-        let Some(mut frame) = self.far.allocate() else { return };
         let port = if of_others { self.rng.u16(COME_AND_GO) } else { STAYS };
         self.sent += 1;
-        frame.fill(&udp_from(1000 + self.rng.u16(..FLOWS), port, &self.sent.to_be_bytes())).expect("short");
-        self.far.send(&mut vec![frame]);
-        if !of_others {
+        let packet = udp_from(1000 + self.rng.u16(..FLOWS), port, &self.sent.to_be_bytes());
+        if self.far.send(&packet) && !of_others {
             self.unanswered.insert(self.sent);
         }
     }
 
     fn receive(&mut self) {
-        self.far.flush().expect("memory does not fail");
-        let mut replies = Vec::new();
-        self.far.receive(&mut replies, FEW);
-        for reply in replies {
+        let Self { far, unanswered, .. } = self;
+        far.receive(|reply| {
             if reply[34..36] == STAYS.to_be_bytes() {
-                let number = payload(&reply)[..4].try_into().map(u32::from_be_bytes).expect("four bytes");
-                assert!(self.unanswered.remove(&number), "{number} was answered before");
+                let number = payload(reply)[..4].try_into().map(u32::from_be_bytes).expect("four bytes");
+                assert!(unanswered.remove(&number), "{number} was answered before");
             }
-            self.far.recycle(reply);
-        }
+        });
     }
 }
 
@@ -219,7 +254,7 @@ fn packets_of_the_one_that_stays_are_all_answered() {
 
 /// Messages with one packet each in flight at a time.
 struct Streams {
-    far: MemoryQueue,
+    far: Far,
     /// The number of packets sent, and whether the last one is not answered yet, by message.
     messages: [(u32, bool); FEW],
     ended: u64,
@@ -234,24 +269,21 @@ impl Streams {
             if *is_out || to_an_end && *sent == 0 {
                 continue;
             }
-            let Some(mut frame) = self.far.allocate() else { return };
             let last = *sent + 1 == Self::LONG;
-            frame.fill(&udp_from(1000 + number, STAYS, &[u8::from(last); 30])).expect("short");
-            self.far.send(&mut vec![frame]);
+            if !self.far.send(&udp_from(1000 + number, STAYS, &[u8::from(last); 30])) {
+                return;
+            }
             self.ended += u64::from(last);
             (*sent, *is_out) = (if last { 0 } else { *sent + 1 }, true);
         }
     }
 
     fn receive(&mut self) {
-        self.far.flush().expect("memory does not fail");
-        let mut replies = Vec::new();
-        self.far.receive(&mut replies, FEW);
-        for reply in replies {
+        let Self { far, messages, .. } = self;
+        far.receive(|reply| {
             let port = u16::from_be_bytes([reply[34], reply[35]]);
-            self.messages[usize::from(port - 1000)].1 = false;
-            self.far.recycle(reply);
-        }
+            messages[usize::from(port - 1000)].1 = false;
+        });
     }
 
     fn are_over(&self) -> bool {

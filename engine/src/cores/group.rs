@@ -384,6 +384,7 @@ impl WorkerGroup {
             yielding.iter().for_each(|&id| drop(engine.rollback_replace(id)));
         });
         self.hooks.retire(&attached);
+        self.forget(&attached);
         self.set_distribution(gone.to_vec());
         self.undo_attach(attached);
     }

@@ -74,8 +74,10 @@ fn fast_handler(core: &mut Core, inbound: &RxBatch, slot: Slot) -> Option<Handle
         return None;
     }
     let context = core.contexts.get(slot);
-    let in_a_row =
-        context.runs_in_a_row(hpu) && context.replacement.predecessor.is_none() && context.matching.header.is_none();
+    let in_a_row = context.runs_here()
+        && context.runs_in_a_row(hpu)
+        && context.replacement.predecessor.is_none()
+        && context.matching.header.is_none();
     context.handler(Stage::Payload).filter(|_| in_a_row)
 }
 
