@@ -6,6 +6,7 @@ mod common;
 
 use std::fs;
 use std::net::UdpSocket;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{FAR, Link, NEAR, within};
@@ -16,6 +17,8 @@ use spin_tests::{Spind, image};
 /// Default numbers.
 const UNITS: u64 = 8;
 const CONTEXTS: u64 = 64;
+/// Connections that install contexts at the same time.
+const CONNECTIONS: usize = 16;
 /// Port of the first context; the others have the following ones.
 const PORT: u16 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +67,24 @@ fn ask_all(link: &Link, contexts: u16) -> u32 {
     })
 }
 
+/// Installs contexts over some connections at a time. Returns these: the contexts stay as long.
+fn install_all(spind: &Spind, contexts: u64, image: &[u8]) -> Vec<Client> {
+    let (ports, socket): (Vec<u16>, _) = ((PORT..).take(contexts as usize).collect(), spind.socket());
+    let install = |ports: &[u16]| {
+        let mut client = Client::connect(&socket).expect("spind listens");
+        for port in ports {
+            let install = Install { rules: vec![format!("udp dport {port}")], ..Install::default() };
+            client.install(&install, image).expect("within the limits");
+        }
+        client
+    };
+    thread::scope(|scope| {
+        let parts = ports.chunks(ports.len().div_ceil(CONNECTIONS));
+        let threads: Vec<_> = parts.map(|ports| scope.spawn(|| install(ports))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("all are installed")).collect()
+    })
+}
+
 #[test]
 fn contexts_of_all_units_answer() {
     if !rustix::process::geteuid().is_root() {
@@ -78,10 +99,7 @@ fn contexts_of_all_units_answer() {
     let capabilities = client.capabilities().expect("spind has some");
     assert_eq!((u64::from(capabilities.units), u64::from(capabilities.threads)), (units, units));
     let (file, begun) = (image("udp_pingpong"), Instant::now());
-    for port in (PORT..).take(contexts as usize) {
-        let install = Install { rules: vec![format!("udp dport {port}")], ..Install::default() };
-        client.install(&install, &file).expect("within the limits");
-    }
+    let _others = install_all(&spind, contexts, &file);
     println!("{contexts} contexts installed in {:?}", begun.elapsed());
     let maps = fs::read_to_string(format!("/proc/{}/maps", spind.pid())).expect("it runs").lines().count();
     println!("{} KiB resident, {maps} mappings", status(spind.pid(), "VmRSS:"));

@@ -134,19 +134,21 @@ fn merge(snapshots: Vec<Snapshot>) -> (Vec<ContextInfo>, Vec<(u16, ThreadCounter
     (all, counted)
 }
 
-/// Reads the latencies of contexts from all threads.
+/// Reads the latencies of contexts from all threads, each of which has some at a time.
 fn read_latencies(group: &WorkerGroup, contexts: &mut [ContextInfo]) {
-    for (index, chunk) in contexts.chunks_mut(LATENCIES_AT_A_TIME).enumerate() {
-        let first = index * LATENCIES_AT_A_TIME;
-        let mut sums: HashMap<u32, Distributions> = HashMap::new();
-        for (id, part) in
-            group.all(move |engine| engine.context_latencies(first, LATENCIES_AT_A_TIME)).into_iter().flatten()
-        {
+    let mut sums: HashMap<u32, Distributions> = HashMap::new();
+    for first in (0..).step_by(LATENCIES_AT_A_TIME) {
+        let parts = group.all(move |engine| engine.context_latencies(first, LATENCIES_AT_A_TIME));
+        let more = parts.iter().any(|(_, more)| *more);
+        for (id, part) in parts.into_iter().flat_map(|(part, _)| part) {
             sums.entry(id).or_default().merge(&part);
         }
-        for context in chunk {
-            context.latencies = sums.get(&context.context).map_or_else(Vec::new, Distributions::infos);
+        if !more {
+            break;
         }
+    }
+    for context in contexts {
+        context.latencies = sums.get(&context.context).map_or_else(Vec::new, Distributions::infos);
     }
 }
 

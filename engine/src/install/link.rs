@@ -445,15 +445,16 @@ impl Worker {
         self.core.contexts.installed().filter_map(Context::part).collect()
     }
 
-    /// Ids and latencies of `count` contexts from the `first` one on, in the order of [`context_infos`](Self::context_infos).
+    /// Ids and latencies of `count` contexts from the `first` one on, among the installed ones that run here; and whether there are more.
     /// Those that did not run are left out.
     #[must_use]
-    pub fn context_latencies(&self, first: usize, count: usize) -> Vec<(u32, Box<Distributions>)> {
+    pub fn context_latencies(&self, first: usize, count: usize) -> (Vec<(u32, Box<Distributions>)>, bool) {
         let Core { contexts, telemetry, .. } = &self.core;
-        let slots = contexts.routes.slots.iter().skip(first).take(count);
+        let mut slots = contexts.routes.slots.iter().filter(|&&slot| contexts.runs_here(slot)).skip(first);
         let recorded =
             |&slot: &Slot| Some((contexts.list[slot.0 as usize].as_ref()?.id, telemetry.by_slot.recorded(slot)?));
-        slots.filter_map(recorded).collect()
+        let some = slots.by_ref().take(count).filter_map(recorded).collect();
+        (some, slots.next().is_some())
     }
 
     /// Checks that a user may remove a context.

@@ -63,7 +63,7 @@ fn packets_that_were_elsewhere_are_in_the_latencies() {
     assert!(two.sum(Counter::Overflowed) > 100);
     let recorded: u64 = two.engines.iter().map(|engine| engine.statistics().latencies.infos()[0].count).sum();
     assert_eq!(recorded, two.sum(Counter::Released));
-    let of_contexts = two.engines.iter().flat_map(|engine| engine.context_latencies(0, 1));
+    let of_contexts = two.engines.iter().flat_map(|engine| engine.context_latencies(0, 1).0);
     assert_eq!(of_contexts.map(|(_, latencies)| latencies.infos()[0].count).sum::<u64>(), recorded);
 }
 

@@ -20,7 +20,7 @@ pub enum SpaceError {
     /// The process has no address space, or no memory mapping, left for guests.
     #[error(
         "handlers have {} of {} address spaces of 4 GiB (the process's addresses, ulimit -v) and {} of {} memory mappings \
-         (vm.max_map_count): remove contexts, have them ask for fewer HPUs, or raise the limit",
+         (vm.max_map_count): remove contexts, have them ask for fewer HPUs or units, or raise the limit (sysctl vm.max_map_count=N)",
         used.spaces, limit.spaces, used.mappings, limit.mappings
     )]
     Full {
