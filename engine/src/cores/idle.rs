@@ -27,7 +27,7 @@ impl IdleBackoff {
         Self { idle, empty: 0, since: None }
     }
 
-    /// Ends the idle period, after a poll with work or a sleep.
+    /// Ends the idle period, after a poll with work.
     pub const fn reset(&mut self) {
         (self.empty, self.since) = (0, None);
     }

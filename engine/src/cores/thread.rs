@@ -200,8 +200,12 @@ fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Re
         if let Some(request) = request {
             request(poller);
         }
-        if poller.poll(&clock)? || busy {
+        if poller.poll(&clock)? {
             backoff.reset();
+            continue;
+        }
+        if busy {
+            // A request is no sign of packets: where threads share cores, each would keep others waiting.
             continue;
         }
         if poller.is_finished() {
@@ -212,7 +216,6 @@ fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Re
             let longest = if poller.is_sending() { SLEEP_WHILE_SENDING } else { LONGEST_SLEEP };
             requests
                 .sleep(|wakeup| if poller.has_pending() { Ok(()) } else { poller.nic().wait(Some(wakeup), longest) })?;
-            backoff.reset();
         }
     }
     Ok(())

@@ -109,6 +109,17 @@ impl Prepared {
         parts
     }
 
+    /// The parts for workers whose units all run the context, without a group of threads: for benchmarks.
+    ///
+    /// # Errors
+    /// When its rules are too many.
+    #[doc(hidden)]
+    pub fn spread(mut self, workers: &[UnitPart]) -> Result<Vec<Self>, TableError> {
+        let units = UnitRange { first: 0, count: workers.last().map_or(1, |worker| worker.unit + 1) };
+        self.assigned = Some(Assigned { units, workers: WorkerRange::ALL, entry: self.compile(1)? });
+        Ok(self.parts(workers))
+    }
+
     /// This context with other parts.
     fn with_units(&self, units: Vec<UnitMemory>) -> Self {
         let image = units.first().map_or(&self.program.image, |unit| &unit.image);
