@@ -82,6 +82,11 @@ while IFS=$'\t' read -r program manifest kind name; do
         # As a pipeline's first core receives, with all messages in its local share.
         "engine test handlers" | "engine test verdicts") add "pipeline/$name" "${environment[@]}" SPIN_PIPELINE=1 "$program" --quiet ;;
     esac
+    case "$crate $kind $name" in
+        # Packets arrive at the first of eight units, and run in the last.
+        "engine test handlers" | "engine test verdicts" | "engine test replace" | "engine test accounts" | "engine test packet_mode")
+            add "units/$name" "${environment[@]}" SPIN_UNITS=8 "$program" --quiet ;;
+    esac
 done <<<"$list"
 add doc "$CARGO" test --locked --workspace --doc --quiet
 add loom make --no-print-directory loom

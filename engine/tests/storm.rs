@@ -228,7 +228,7 @@ fn packets_of_the_one_that_stays_are_all_answered() {
     for (local_share, handlers) in WAYS {
         let seed = fastrand::u64(..);
         eprintln!("{local_share:?} with {handlers}, seed {seed}");
-        let common = all_threads(Idle::Spin);
+        let common = all_threads(if handlers > 2 { Idle::Sleep } else { Idle::Spin });
         let common = SharedConfig { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
         let (group, far, steering) = start(local_share, handlers, &common);
         let mut storm =
@@ -294,7 +294,7 @@ impl Streams {
 #[test]
 fn messages_are_whole_though_another_context_was_to_have_their_packets() {
     for (local_share, handlers) in WAYS {
-        let common = all_threads(Idle::Spin);
+        let common = all_threads(if handlers > 2 { Idle::Sleep } else { Idle::Spin });
         let (group, far, steering) = start(local_share, handlers, &common);
         let loader = common.loader.clone();
         let prepare = move |replaces| {

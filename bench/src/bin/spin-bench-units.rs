@@ -1,5 +1,5 @@
-//! Units: the cost of one of eight beside one of one, the scaling from one thread to two, and packets of several units for a count of the
-//! cache lines that two of them write (`bench/unit-lines.sh`).
+//! Measures units: the cost of one of eight beside one of one, and the scaling from one thread to two. Runs several for a count of the cache
+//! lines that two of them write (`bench/unit-lines.sh`).
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -315,6 +315,8 @@ impl WorkerGroup {
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
         let (count, distributes) = (removals.len(), self.distributes());
+        // Without those the routes stay as they are once the NIC has its rules.
+        let narrows = !removals.is_empty() || !rules.is_empty();
         let reply = self.first(move |engine| {
             let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
             let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
@@ -325,17 +327,17 @@ impl WorkerGroup {
         });
         match reply {
             Ok((allowed, None, _)) => (allowed, Ok(())),
-            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.program_filter(now, then))),
+            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.program_filter(now, then, narrows))),
             Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
         }
     }
 
     /// Programs the NIC's filter with the routes `then`. Until that is done, the distributor uses the routes `now` for frames of
     /// the old filter. Called on the control thread, since the kernel may take long.
-    fn program_filter(&self, now: Option<RoutingTable>, then: RoutingTable) -> Result<(), InstallError> {
+    fn program_filter(&self, now: Option<RoutingTable>, then: RoutingTable, narrows: bool) -> Result<(), InstallError> {
         now.map_or(Ok(()), |now| self.set_routes(now))?;
         self.steering.set_rules(then.table.rules())?;
-        self.set_routes(then)
+        if narrows { self.set_routes(then) } else { Ok(()) }
     }
 
     /// Sets the routes of the distributor, or of all threads that receive packets for each other.

@@ -140,7 +140,6 @@ impl Worker {
             let Self { core: Core { contexts, egress, .. }, ingress: Ingress { inbound, .. }, .. } = self;
             contexts.routes = routes.clone();
             hand_over.set_routes(routes, inbound, contexts, &mut egress.outbound.recycle);
-            self.share_buffer();
         } else if let Some(local_share) = &mut self.local_share {
             local_share.distributor.routes = routes;
         }

@@ -313,7 +313,6 @@ impl<const SINGLE: bool> FastPath<'_, SINGLE> {
         if begins && self.messages.begun() == self.inbound.begun() { Some(self.only()) } else { Some(None) }
     }
 
-    /// A packet that need not wait.
     #[inline(always)]
     const fn packet(&self, mpq: MpqId, message: &MessageRef, place: MessagePosition) -> FastPacket {
         let flow = if SINGLE { self.flows.message(message, mpq) } else { self.flows.queue(mpq) };
