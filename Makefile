@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-units bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -119,6 +119,12 @@ bench-all: bench bench-large bench-watchdog bench-installs bench-pspin bench-eve
 bench-engine: build handlers ## measure the engine in memory: time per packet and stage, latency, shares of contexts
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
+
+bench-units: deps-bench build handlers ## measure units: cost of one of eight, scaling to two threads, cache lines that two units write
+	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	$(BIN)/spin-bench-units cost
+	$(BIN)/spin-bench-units threads
+	bench/unit-lines.sh $(BIN)
 
 bench-handlers: build handlers ## measure nanoseconds per packet of the paper's handlers, of eight others and of native code for the same work
 	handlers/sdk/bin/spin-cc handlers/testing/empty.c -o target/handlers/empty.elf

@@ -108,8 +108,8 @@ fn the_old_form_is_printed_on_request() {
     assert_eq!(old["latencies"][0]["name"], "total");
     let context = &old["contexts"][1];
     assert!(pairs(&context["counters"]).contains(&("faults".to_owned(), 1)));
-    // Keys may be added, and `lifetime` was.
-    let expected = "context counters eom faults handlers host_mem key lifetime name own rules run uid";
+    // Keys may be added: `lifetime` and `units` were.
+    let expected = "context counters eom faults handlers host_mem key lifetime name own rules run uid units";
     assert_eq!(keys(context).join(" "), expected);
     let listed = json_of(&spind, &["list", "--json=1"]);
     assert_eq!(&listed[1], context, "a context in `list` is as in `stats`");

@@ -30,6 +30,8 @@ const SIZES: Sizes = Sizes { queues: 1024, hers: 1024, dma_chunk: 1024 };
 const UNITS: usize = 8;
 /// Duration of a measurement.
 const SPAN: Duration = Duration::from_millis(60);
+/// Polls before a measurement.
+const WARM_UP: usize = 200;
 /// Handlers and sizes of their frames.
 const CASES: [(&str, usize); 5] =
     [("empty", 64), ("udp_pingpong", 64), ("udp_pingpong", 1514), ("empty_three", 64), ("histogram", 1024)];
@@ -118,7 +120,8 @@ fn made(args: &Args, (handler, size): (&str, usize), units: usize) -> Result<Vec
 }
 
 impl Made {
-    fn start(self) -> Result<Unit, Failure> {
+    /// Starts a worker, and lets it poll some times.
+    fn start(self, polls: usize) -> Result<Unit, Failure> {
         let Self { loader, frames, size, part, context, hand_over } = self;
         let nic = Box::new(SyntheticSource::new(&frames, size, 512)?);
         let worker = Worker::new(loader, nic, SIZES, Schedule::default(), part.clusters.clone())?;
@@ -132,13 +135,13 @@ impl Made {
         let routes = worker.routes();
         worker.set_distribution(RoutingTable { homes: vec![home; 64].into(), ..routes });
         let mut unit = Unit(worker);
-        (0..200).try_for_each(|_| unit.poll())?;
+        (0..polls).try_for_each(|_| unit.poll())?;
         Ok(unit)
     }
 }
 
 fn units(args: &Args, case: (&str, usize), units: usize) -> Result<Vec<Unit>, Failure> {
-    made(args, case, units)?.into_iter().map(Made::start).collect()
+    made(args, case, units)?.into_iter().map(|made| made.start(WARM_UP)).collect()
 }
 
 /// A UDP frame. Its ports match the rule also after a handler has swapped them.
@@ -191,7 +194,7 @@ fn throughput(made: Vec<Made>) -> Result<f64, Failure> {
     let begin = Barrier::new(made.len());
     let measure = |core: usize, made: Made| -> Result<f64, Failure> {
         spin_nic::affinity::pin(core)?;
-        let unit = made.start();
+        let unit = made.start(WARM_UP);
         begin.wait();
         Ok(1e9 / unit?.measure()?)
     };
@@ -234,10 +237,11 @@ fn lines(args: &Args, count: usize, polls: usize) -> Result<(), Failure> {
     }
     let (turn, marks) = (&AtomicUsize::new(0), &marks);
     let poll = |number: usize, made: Made| -> Result<u64, Failure> {
-        let mut unit = made.start()?;
+        // A trace of more takes long.
+        let mut unit = made.start(WARM_UP / 40)?;
         for round in 0..polls {
             while turn.load(Acquire) != round * count + number {
-                thread::yield_now();
+                thread::sleep(Duration::from_millis(1));
             }
             marks[number].0.store(1, Relaxed);
             unit.poll()?;
