@@ -30,6 +30,8 @@ const SIZES: Sizes = Sizes { queues: 1024, hers: 1024, dma_chunk: 1024 };
 const UNITS: usize = 8;
 /// Duration of a measurement.
 const SPAN: Duration = Duration::from_millis(60);
+/// Clusters of a unit.
+const CLUSTERS: u32 = 4;
 /// Polls before a measurement.
 const WARM_UP: usize = 200;
 /// Handlers and sizes of their frames.
@@ -95,9 +97,11 @@ struct Made {
 }
 
 /// The workers of `units` units, each of which runs the context. With several, they might hand packets to each other.
-fn made(args: &Args, (handler, size): (&str, usize), units: usize) -> Result<Vec<Made>, Failure> {
+fn made(args: &Args, (handler, size): (&str, usize), units: usize, clusters: u32) -> Result<Vec<Made>, Failure> {
     let image = std::fs::read(args.images.join(handler).with_extension("elf"))?;
-    let loader = Arc::new(Loader::new(Machine::PSPIN, Engine::Jit).with_units(units as u32, SIZES.queues));
+    let loader = Arc::new(
+        Loader::new(Machine { clusters, ..Machine::PSPIN }, Engine::Jit).with_units(units as u32, SIZES.queues),
+    );
     let install = Install {
         rules: vec!["udp dport 9-24".into()],
         units: Some(UnitCount::ALL),
@@ -107,7 +111,7 @@ fn made(args: &Args, (handler, size): (&str, usize), units: usize) -> Result<Vec
     };
     let prepared = Prepared::new(install, &image, 0, &loader, &Limits::default())?;
     let parts: Vec<UnitPart> =
-        (0..units as u16).map(|unit| UnitPart { worker: unit, unit: unit.into(), clusters: 0..4 }).collect();
+        (0..units as u16).map(|unit| UnitPart { worker: unit, unit: unit.into(), clusters: 0..clusters }).collect();
     let wakeups: Vec<_> = (0..units).map(|_| Wakeup::new().map_err(|_| "no eventfd")).collect::<Result<_, _>>()?;
     let mut hand_over = if units > 1 { HandOver::of(&wakeups) } else { Vec::new() }.into_iter();
     let frames: Arc<[_]> = (0..256).map(|flow| frame(9 + flow % 16, 9 + flow / 16, size)).collect();
@@ -141,7 +145,7 @@ impl Made {
 }
 
 fn units(args: &Args, case: (&str, usize), units: usize) -> Result<Vec<Unit>, Failure> {
-    made(args, case, units)?.into_iter().map(|made| made.start(WARM_UP)).collect()
+    made(args, case, units, CLUSTERS)?.into_iter().map(|made| made.start(WARM_UP)).collect()
 }
 
 /// A UDP frame. Its ports match the rule also after a handler has swapped them.
@@ -216,9 +220,9 @@ fn threads(args: &Args, rounds: usize) -> Result<(), Failure> {
         let mut rates = [Vec::new(), Vec::new()];
         let mut ratios = Vec::new();
         for _ in 0..rounds {
-            let mut alone = made(args, case, 2)?;
+            let mut alone = made(args, case, 2, CLUSTERS)?;
             alone.truncate(1);
-            let pair = [throughput(alone)?, throughput(made(args, case, 2)?)?];
+            let pair = [throughput(alone)?, throughput(made(args, case, 2, CLUSTERS)?)?];
             rates.iter_mut().zip(pair).for_each(|(rates, rate)| rates.push(rate));
             ratios.push(pair[1] / pair[0]);
         }
@@ -253,7 +257,8 @@ fn lines(args: &Args, count: usize, polls: usize) -> Result<(), Failure> {
     let packets = thread::scope(|scope| {
         let poll = &poll;
         let start = |(number, made)| scope.spawn(move || poll(number, made));
-        let threads: Vec<_> = made(args, ("udp_pingpong", 64), count)?.into_iter().enumerate().map(start).collect();
+        // valgrind has less room for address spaces of guests.
+        let threads: Vec<_> = made(args, ("udp_pingpong", 64), count, 1)?.into_iter().enumerate().map(start).collect();
         let mut sum = 0;
         for thread in threads {
             sum += thread.join().map_err(|_| "a thread panicked")??;

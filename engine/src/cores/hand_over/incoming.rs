@@ -17,8 +17,9 @@ use crate::install::Home;
 /// Channels that are looked at in one poll.
 const VISITED: usize = 8;
 
-/// The receiver's end of a channel.
+/// The receiver's end of a channel. It is on cache lines of its own: one thread makes the channels of all workers, side by side.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct HandOverRx {
     pub(super) frames: CreditRx<Frame>,
     pub(super) meta: MetaRx,

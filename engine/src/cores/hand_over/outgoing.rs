@@ -14,8 +14,9 @@ use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::Home;
 
-/// The sender's end of a channel.
+/// The sender's end of a channel, on cache lines of its own.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct HandOverTx {
     pub(super) frames: CreditTx<Frame, Infallible, Frame>,
     pub(super) meta: MetaTx,
