@@ -63,7 +63,7 @@ pub(super) fn check_cores(
     if mode != Mode::RunToCompletion && cores.len() < 2 {
         return Err(ConfigError::FewCores(cores.len()));
     }
-    let receives_only = usize::from(mode == Mode::Pipeline && local_share == 0);
+    let receives_only = receive_only_cores(mode, local_share);
     if cores.len() - receives_only > MAX_WORKERS {
         return Err(ConfigError::ManyCores { cores: cores.len() - receives_only, most: MAX_WORKERS });
     }
@@ -74,6 +74,11 @@ pub(super) fn check_cores(
         return Err(ConfigError::OneQueue(cores.len()));
     }
     Ok(())
+}
+
+/// How many cores only receive: 1 or 0, the first one.
+fn receive_only_cores(mode: Mode, local_share: u32) -> usize {
+    usize::from(mode == Mode::Pipeline && local_share == 0)
 }
 
 /// The threads that run handlers: all, but for one that only receives.
@@ -87,7 +92,7 @@ pub(super) fn workers(
     machine: &Machine,
     (topology, units): (&Topology, Option<u32>),
 ) -> Result<Vec<PlannedWorker>, ConfigError> {
-    let receives_only = usize::from(mode == Mode::Pipeline && local_share == 0);
+    let receives_only = receive_only_cores(mode, local_share);
     let node = |core| topology.node(core).unwrap_or(0);
     let mut workers = plan(cores.get(receives_only..).unwrap_or_default(), node, machine.clusters, units)?;
     let available = spin_nic::affinity::available();

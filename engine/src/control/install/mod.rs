@@ -6,8 +6,8 @@
 //! * `limits`: what a request asks for, within what the daemon allows.
 //! * `memory`: memory of a context, on its user's bill.
 //! * `prepare`: makes a [`Prepared`](crate::install::Prepared) from an application's request.
-//! * `units`: the units that run a context.
 //! * `tier`: which tier is wanted and allowed.
+//! * `units`: the units that run a context.
 
 mod abi_check;
 mod eligible;

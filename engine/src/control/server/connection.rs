@@ -316,8 +316,8 @@ impl Connection {
     /// The NIC memory in one unit of a context that was installed over this connection.
     fn memory(&self, context: u32, unit: u32) -> Result<&NicMemory, String> {
         let installed = self.installed.iter().find(|installed| installed.context == context);
-        let elsewhere = || format!("context {context} was not installed over this connection: its memory is another's");
-        let memory = &installed.ok_or_else(elsewhere)?.memory;
+        let unknown = || format!("context {context} was not installed over this connection: its memory is another's");
+        let memory = &installed.ok_or_else(unknown)?.memory;
         let units = memory.len();
         let none =
             || format!("context {context} has no unit {unit} of its own: they are numbered from 0, and it has {units}");

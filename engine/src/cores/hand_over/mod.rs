@@ -8,7 +8,7 @@
 //! The receiver copies each packet to a frame of its own NIC queue. It writes no line of the sender's frame, and sends and recycles its own
 //! frames as it does those of its own queue. Each ordered pair of workers has a channel. A sender never waits for room: packets beyond their
 //! context's share of a channel are dropped.
-
+//!
 //! `outgoing`: packets for others; `incoming`: packets of others.
 
 mod incoming;
