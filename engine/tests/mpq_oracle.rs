@@ -178,7 +178,8 @@ impl Naive {
         } else {
             // The message stays cancelled until its end arrives.
             let carried = self.params();
-            *self = Self { carried, killed: true, kept_open: self.kept_open, ..Self::default() };
+            let Self { kept_open, refusing, .. } = *self;
+            *self = Self { carried, killed: true, kept_open, refusing, ..Self::default() };
         }
         dropped
     }
@@ -280,18 +281,18 @@ impl Run {
                 let packet = self.next_packet;
                 let result = self.mpqs.push(MpqId(mpq), Her { params, end_of_message, packet });
                 let naive = &mut self.naive[mpq as usize];
-                if naive.refusing {
-                    naive.refusing = !end_of_message;
-                    assert_eq!(result, Err(Rejected::Cancelled { packet, behind: true, idle: naive.idle() }));
-                    self.released.push(packet);
-                    self.next_packet += 1;
-                } else if naive.killed && !naive.message().1 {
-                    naive.end_refused = end_of_message;
-                    // Arrivals behind it belong to the next message.
-                    naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
-                    let buried = naive.drain_cancelled();
-                    assert!(buried.is_empty(), "a dead message has no packets");
-                    assert_eq!(result, Err(Rejected::Cancelled { packet, behind: false, idle: naive.idle() }));
+                let of_cancelled = naive.killed && !naive.message().1;
+                if naive.refusing || of_cancelled {
+                    let behind = naive.refusing;
+                    naive.refusing &= !end_of_message;
+                    if of_cancelled {
+                        naive.end_refused = end_of_message;
+                        // Arrivals behind it belong to the next message.
+                        naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
+                        let buried = naive.drain_cancelled();
+                        assert!(buried.is_empty(), "a dead message has no packets");
+                    }
+                    assert_eq!(result, Err(Rejected::Cancelled { packet, behind, idle: naive.idle() }));
                     self.released.push(packet);
                     self.next_packet += 1;
                 } else if self.held < HERS as usize {

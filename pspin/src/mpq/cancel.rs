@@ -10,11 +10,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     pub fn reject(&mut self, mpq: MpqId, her: Her<C, P>) -> Rejected<P> {
         let queue = &mut self.queues[mpq.0 as usize];
         let behind = queue.rejecting;
-        if behind {
-            queue.rejecting = !her.end_of_message;
-        } else if queue.end_seen || !queue.is_cancelled() {
+        let current = queue.is_cancelled() && !queue.end_seen;
+        if !behind && !current {
             return Rejected::Full(her.packet);
-        } else {
+        }
+        queue.rejecting &= !her.end_of_message;
+        if current {
             queue.end_seen = her.end_of_message;
             // All queued HERs belong to this message. HERs behind its end belong to later messages.
             if let Some(last) = self.pool.get_mut(queue.tail) {

@@ -186,7 +186,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     pub fn try_inline_next(&self, mpq: MpqId, end_of_message: bool) -> Option<C> {
         let queue = &self.queues[mpq.0 as usize];
         let params = queue.params.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
-        (queue.in_flight == 0 && !(params.completion && end_of_message)).then_some(params.context)
+        (queue.in_flight == 0 && !queue.rejecting && !(params.completion && end_of_message)).then_some(params.context)
     }
 
     /// Puts the task of an [inline](Mpqs::try_inline) packet in flight, up to its [completion](Mpqs::complete).
