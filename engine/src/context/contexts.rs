@@ -35,8 +35,10 @@ pub(crate) struct Contexts {
     pub(crate) reorders: bool,
     /// Whether some context's tasks may run on other threads.
     pub(crate) may_overflow: bool,
-    /// Whether some context stalls reception when it has no room (`--full wait`).
+    /// Whether some context that runs here stalls reception when it has no room (`--full wait`).
     pub(crate) stalls: bool,
+    /// Whether some context of any worker does.
+    pub(crate) any_waits: bool,
 }
 
 impl Default for Contexts {
@@ -52,6 +54,7 @@ impl Default for Contexts {
             reorders: true,
             may_overflow: false,
             stalls: false,
+            any_waits: false,
         }
     }
 }
@@ -211,10 +214,16 @@ impl Contexts {
         let reorders = !stalls && !self.running().any(|context| context.run.verdicts);
         let may_overflow = self.running().any(Context::overflows);
         (self.stalls, self.reorders, self.may_overflow) = (stalls, reorders, may_overflow);
+        self.any_waits = self.list.iter().flatten().any(|context| context.run.full == Full::Wait);
         let here = |context: &&Context| context.runs_here();
         let sums: WeightSums = self.installed().filter(here).map(|context| context.weights).collect();
-        for context in self.list.iter_mut().flatten().filter(|context| context.runs_here()) {
-            context.share = Share::new(hers, sums.part(context.weights), context.run.full);
+        let of_all: WeightSums = self.installed().map(|context| context.weights).collect();
+        for context in self.list.iter_mut().flatten() {
+            let (runs_here, stalls) = (context.runs_here(), of_all.part(context.weights));
+            context.share = match runs_here {
+                true => Share::new(hers, sums.part(context.weights), stalls, context.run.full),
+                false => Share { stalls, ..Share::NONE },
+            };
         }
     }
 

@@ -97,8 +97,8 @@ impl Texts {
 /// A context's share of the packet buffer, in HERs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The part of the buffer, and of the time.
-    pub part: Part,
+    /// The part of the time for which it may stall reception. Packets of all contexts may arrive here, so all have a part.
+    pub stalls: Part,
     /// The full share.
     pub hers: u32,
     /// The limit above which the `--full` policy applies: see [`Full`].
@@ -106,13 +106,16 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of `hers` HERs for a context with this part.
+    /// No share.
+    pub const NONE: Self = Self { stalls: Part::new(0, 1), hers: 0, soft_limit: 0 };
+
+    /// The share of `hers` HERs for a context with these parts of the buffer and of the time for stalls.
     #[must_use]
-    pub fn new(hers: u32, part: Part, full: Full) -> Self {
+    pub fn new(hers: u32, part: Part, stalls: Part, full: Full) -> Self {
         // The share is at most `hers`, which fits.
         let hers = u32::try_from(part.of(hers.into())).unwrap_or(u32::MAX).max(1);
         let soft_limit = if full == Full::Mark { hers / 2 } else { hers };
-        Self { part, hers, soft_limit }
+        Self { stalls, hers, soft_limit }
     }
 }
 
@@ -287,6 +290,11 @@ impl Context {
     /// Whether this worker runs it. Otherwise its packets are handed to one that does.
     pub(crate) const fn runs_here(&self) -> bool {
         !self.hpus.is_empty()
+    }
+
+    /// Whether its packets may stall reception when it has no room: it has `--full wait`, and no other context exists or it has credit.
+    pub(crate) fn may_stall(&self) -> bool {
+        self.run.full == Full::Wait && (self.share.stalls.is_whole() || self.stall_credit.is_available())
     }
 
     /// Whether messages of the context may time out.

@@ -275,6 +275,11 @@ impl RxBatch {
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
 
+    /// Puts frames in front. All frames have to be [matched](RxBatch::find) then.
+    pub(crate) fn put_back(&mut self, frames: impl DoubleEndedIterator<Item = Frame>) {
+        self.frames.extend(frames.rev());
+    }
+
     /// Takes the next frame.
     #[inline]
     pub fn take(&mut self) -> Option<(Frame, Match)> {

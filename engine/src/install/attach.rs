@@ -13,7 +13,7 @@ use super::{HOST_ADDRESS, Home, Prepared, UnitRange, WorkerRange};
 use crate::context::event_ring::EventRing;
 use crate::context::{Context, ContextLabel, ContextLog, Matching, Replacement, Share};
 use crate::sched::stall_credit::StallCredit;
-use crate::sched::weights::{ContextWeight, Part};
+use crate::sched::weights::ContextWeight;
 use crate::worker::core::Core;
 
 /// The context that a worker gets, with its part.
@@ -56,7 +56,7 @@ pub(super) fn context(
         host: HostMemory::new(prepared.host, HOST_ADDRESS),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
-        share: Share { part: Part::new(0, 1), hers: 0, soft_limit: 0 },
+        share: Share::NONE,
         stall_credit: StallCredit::default(),
         run: prepared.run,
         counts: Counts::default(),

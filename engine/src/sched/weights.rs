@@ -17,6 +17,12 @@ impl Part {
         Self { own, all }
     }
 
+    /// Whether there are no others.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        self.own == self.all
+    }
+
     /// The context's part of `amount`, rounded down.
     #[must_use]
     pub fn of(self, amount: u64) -> u64 {

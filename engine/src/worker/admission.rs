@@ -36,10 +36,10 @@ impl Admission {
         inbound.len() + usize::from(self.stalled.is_some())
     }
 
-    /// The context for which others wait in this poll, if any.
-    pub(crate) fn stall(&self, core: &Core) -> Option<Stall> {
-        let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
-        Some(Stall { slot, service: core.sched.scheduler.service(slot.0) })
+    /// The context for which others wait in this poll, if any. `for_channel`: the one whose packets wait for room on a channel.
+    pub(crate) fn stall(&self, core: &Core, for_channel: Option<Slot>) -> Option<Stall> {
+        let slot = self.stalled_on.filter(|_| self.stalled.is_some()).or(for_channel)?;
+        core.contexts.is_shared().then(|| Stall { slot, service: core.sched.scheduler.service(slot.0) })
     }
 
     /// Queues the packets of a batch with their messages (PsPIN's NIC inbound engine), while there are free HERs.
@@ -112,8 +112,7 @@ impl Admission {
     ) -> Option<MatchedPacket> {
         let matched = arrival.slot;
         arrival.slot = begun_by(core, &arrival);
-        let (held, quota_threshold, shared) =
-            (core.table.mpqs.held(arrival.slot.0), core.table.below_quota_threshold(), core.contexts.is_shared());
+        let (held, quota_threshold) = (core.table.mpqs.held(arrival.slot.0), core.table.below_quota_threshold());
         let context = core.contexts.get(arrival.slot);
         if held < context.share.soft_limit || quota_threshold {
             return Some(arrival);
@@ -121,7 +120,7 @@ impl Admission {
         let hers = context.share.hers;
         let full = held >= hers;
         match context.run.full {
-            Full::Wait if !shared || context.stall_credit.is_available() => {
+            Full::Wait if context.may_stall() => {
                 self.stalled_on = Some(arrival.slot);
                 // The packet's context is determined again later: the message of a replaced context may have ended by then.
                 arrival.slot = matched;
@@ -271,7 +270,7 @@ pub(crate) fn charge_waits(core: &mut Core, stall: Option<Stall>, poll: Duration
         let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
         match stall {
             Some(Stall { slot: Slot(stall), .. }) if stall == number => context.stall_credit.debit(poll),
-            _ => context.stall_credit.repay(since, context.share.part),
+            _ => context.stall_credit.repay(since, context.share.stalls),
         }
     }
 }

@@ -240,7 +240,7 @@ impl Worker {
         let arrival = clock();
         self.core.telemetry.note_first_arrival(arrival);
         let now = BatchTime { time: nanoseconds(arrival), timestamp: Timestamp::at(arrival) };
-        let stall = self.admission.stall(&self.core);
+        let stall = self.admission.stall(&self.core, self.waits_for());
         let mut poll = self.parts(clock);
         let (before, waited) = (poll.rx_backlog(), poll.core.table.hers_taken() + poll.rx_backlog());
         let resumed = poll.resume_parked();
@@ -254,7 +254,7 @@ impl Worker {
         self.ingress.processed += taken as u64;
         self.ingress.rx_catch_up.note_poll(took, since);
         self.core.sched.note_length(released, took);
-        if self.core.contexts.stalls {
+        if self.core.contexts.any_waits {
             charge_waits(&mut self.core, stall, took, since);
         }
         self.core.expire_messages(end);
@@ -283,7 +283,13 @@ impl Worker {
     #[must_use]
     pub fn has_tasks(&self) -> bool {
         let queued = self.rx_backlog() > 0 || !self.core.table.mpqs.backlogged().is_empty();
-        queued || !self.core.parked.is_empty() || self.has_loans()
+        queued || !self.core.parked.is_empty() || self.has_loans() || self.waits_for().is_some()
+    }
+
+    /// The context whose packets wait for room at another worker.
+    #[inline]
+    fn waits_for(&self) -> Option<Slot> {
+        self.hand_over.as_ref().and_then(|hand_over| hand_over.waits_for())
     }
 
     /// Receives as many frames as there is room for, and hands over those of other threads. Returns how many frames there are to

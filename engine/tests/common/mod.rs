@@ -38,7 +38,7 @@ pub struct Lab {
     /// `SPIN_PIPELINE`.
     pub pipeline: bool,
     /// The worker of another unit at which packets arrive, if the environment variable `SPIN_UNITS` has a number of units. The engine then
-    /// is the worker of the last one.
+    /// is the worker of the last one. With a number and `:own`, packets arrive at the engine itself.
     pub front: Option<Front>,
     pub far: MemoryQueue,
     pub limits: Limits,
@@ -61,6 +61,8 @@ pub struct Front {
     far: MemoryQueue,
     /// The channels of other workers.
     others: Vec<HandOver>,
+    /// Whether packets arrive at the engine instead.
+    is_idle: bool,
 }
 
 impl Front {
@@ -72,7 +74,7 @@ impl Front {
         let (near, far) = pair(frames).expect("a pair");
         let clusters = 0..loader.machine.clusters;
         let worker = Worker::new(loader.clone(), Box::new(near), sizes, Schedule::default(), clusters);
-        (Self { worker: worker.expect("a timer").with_hand_over(first), far, others }, last)
+        (Self { worker: worker.expect("a timer").with_hand_over(first), far, others, is_idle: false }, last)
     }
 
     /// Sends the engine's packets there.
@@ -238,11 +240,13 @@ impl Lab {
                 PacketChannels::with_local_share(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
             engine = engine.with_local_share(channels);
         }
-        let units = std::env::var("SPIN_UNITS").ok().map(|units| units.parse().expect("SPIN_UNITS is a number"));
         let mut front = None;
-        if let Some(units) = units {
-            let (first, hand_over) = Front::new(units, frames, &loader, sizes);
-            engine = engine.in_unit(units as u16 - 1, units as u32 - 1).with_hand_over(hand_over);
+        if let Ok(units) = std::env::var("SPIN_UNITS") {
+            let (number, own) = units.strip_suffix(":own").map_or((units.as_str(), false), |number| (number, true));
+            let number: usize = number.parse().expect("SPIN_UNITS is a number");
+            let (mut first, hand_over) = Front::new(number, frames, &loader, sizes);
+            engine = engine.in_unit(number as u16 - 1, number as u32 - 1).with_hand_over(hand_over);
+            first.is_idle = own;
             front = Some(first);
         }
         let send = SendRights::Raw;
@@ -275,7 +279,13 @@ impl Lab {
 
     /// Lets frames arrive all at once.
     pub fn arrive(&mut self, frames: &[Vec<u8>]) {
-        let far = self.front.as_mut().map_or(&mut self.far, |front| &mut front.far);
+        if let Some(front) = &mut self.front {
+            front.lead_to(&mut self.engine);
+        }
+        let far = match &mut self.front {
+            Some(front) if !front.is_idle => &mut front.far,
+            _ => &mut self.far,
+        };
         let mut batch = Vec::new();
         for bytes in frames {
             let mut frame = far.allocate().expect("the lab sends less than the pair holds");
@@ -289,7 +299,7 @@ impl Lab {
     /// Lets frames arrive all at once, and returns the frames sent meanwhile.
     pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.arrive(frames);
-        while self.step() > 0 || self.engine.has_tasks() || self.engine.backlog() > 0 || self.handed() > 0 {}
+        while self.step() > 0 || self.engine.has_tasks() || self.engine.backlog() > 0 || self.is_handing() {}
         self.take_replies()
     }
 
@@ -321,9 +331,9 @@ impl Lab {
         self.engine.poll(|| self.now).expect("memory does not fail")
     }
 
-    /// The number of frames that were handed over.
-    fn handed(&self) -> usize {
-        self.front.as_ref().map_or(0, |front| front.worker.backlog())
+    /// Whether packets are at the other worker, or on the way from there.
+    fn is_handing(&self) -> bool {
+        self.front.as_ref().is_some_and(|Front { worker, .. }| worker.has_tasks() || worker.backlog() > 0)
     }
 
     pub fn total(&self, counter: Counter) -> u64 {

@@ -10,26 +10,26 @@ use crate::common::{payload, rule, udp_from};
 use crate::group::{FRAMES, Group, arrive, take_replies};
 
 /// Packets that arrive at once: fewer than fit a channel, so that none is lost.
-const BURST: u32 = 64;
-const BURSTS: u32 = 40;
-const ROOT: User = User(0);
+pub const BURST: u32 = 64;
+pub const BURSTS: u32 = 40;
+pub const ROOT: User = User(0);
 
 /// Packets with numbers from `first` on, of many messages.
-fn burst(port: u16, first: u32) -> impl Iterator<Item = Vec<u8>> {
+pub fn burst(port: u16, first: u32) -> impl Iterator<Item = Vec<u8>> {
     (first..first + BURST)
         .map(move |number| udp_from(1000 + (number % 100) as u16, port, &[number.to_le_bytes(); 6].concat()))
 }
 
-fn in_unit(unit: u32, port: u16) -> Install {
+pub fn in_unit(unit: u32, port: u16) -> Install {
     Install { unit: Some(unit), ..rule(&format!("udp dport {port}")) }
 }
 
-fn word(reply: &[u8], at: usize) -> u32 {
+pub fn word(reply: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(payload(reply)[4 * at..][..4].try_into().expect("four bytes"))
 }
 
 /// Checks that each frame is at home, and that the counters of the stopped group add up.
-fn stop(of: Group) {
+pub fn stop(of: Group) {
     let queues = of.far.len();
     let (statistics, mut far) = of.stop();
     let get = |counter| statistics.counts.get(counter);

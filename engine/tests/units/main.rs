@@ -7,3 +7,4 @@ mod hand_over;
 mod slots;
 #[path = "../common/threads.rs"]
 mod threads;
+mod waiting;

@@ -6,8 +6,9 @@
 //!                                   <--frames--- copies them first         the frames again
 //! ```
 //! The receiver copies each packet to a frame of its own NIC queue. It writes no line of the sender's frame, and sends and recycles its own
-//! frames as it does those of its own queue. Each ordered pair of workers has a channel. A sender never waits for room: packets beyond their
-//! context's share of a channel are dropped.
+//! frames as it does those of its own queue. Each ordered pair of workers has a channel. Packets beyond their context's share of a channel are
+//! dropped. Those of a context with `--full wait` wait there, and the sender's NIC queue with them, for as long as the context has
+//! [credit](crate::sched::stall_credit). The sender takes other workers' packets meanwhile, so that two workers never wait for each other.
 //!
 //! `outgoing`: packets for others; `incoming`: packets of others.
 
@@ -103,7 +104,7 @@ impl HandOver {
         recycle: &mut Vec<Frame>,
     ) {
         self.incoming.set_homes(self.worker, &routes.homes);
-        self.outgoing.set_routes(routes);
+        self.outgoing.set_routes(routes, inbound);
         inbound.find(&self.outgoing.routes, |_, _| 0);
         self.outgoing.distribute(inbound, contexts, recycle);
         self.outgoing.send();
@@ -130,6 +131,10 @@ impl HandOver {
                 return handed;
             }
         }
+        if self.outgoing.stage_waiting(&mut core.contexts, &mut core.egress.outbound.recycle) {
+            core.telemetry.counts.add(Counter::HerStalls, 1);
+            return self.receive_handed(core, ingress, room);
+        }
         let arrived = ingress.receive(core, &self.outgoing.routes, room);
         if arrived == 0 {
             if self.ending {
@@ -142,6 +147,12 @@ impl HandOver {
         let Core { contexts, egress, .. } = core;
         self.busy |= self.outgoing.distribute(&mut ingress.inbound, contexts, &mut egress.outbound.recycle);
         ingress.inbound.len()
+    }
+
+    /// The context whose packets wait for room on a channel, and keep the NIC queue waiting.
+    #[inline]
+    pub(crate) fn waits_for(&self) -> Option<Slot> {
+        self.outgoing.waits_for()
     }
 
     /// Takes packets that another worker handed over. Drops those of contexts that are gone.

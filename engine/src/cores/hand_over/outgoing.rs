@@ -1,5 +1,6 @@
 //! Packets that a worker hands to others.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use spin_abi::counters::Counter;
@@ -7,11 +8,12 @@ use spin_nic::Frame;
 use spin_pspin::ids::Slot;
 use spin_sync::CreditTx;
 
+use crate::context::Context;
 use crate::context::contexts::Contexts;
 use crate::cores::channel_quota::TransitCount;
 use crate::cores::packet_meta::MetaTx;
 use crate::ingress::matched::Match;
-use crate::ingress::rx_batch::{RoutingTable, RxBatch};
+use crate::ingress::rx_batch::{BATCH, RoutingTable, RxBatch};
 use crate::install::Home;
 
 /// The sender's end of a channel, on cache lines of its own.
@@ -64,16 +66,27 @@ pub(super) struct Outgoing {
     used: Vec<u16>,
     /// Frames that other workers have.
     pub(super) out: usize,
+    /// Packets of contexts with `--full wait` that had no room, in order. While there are some, no other packets are received from the
+    /// NIC queue.
+    waiting: VecDeque<(Frame, Match)>,
 }
 
 impl Outgoing {
     pub(super) fn new(worker: u16, workers: usize) -> Self {
         let (to, used) = (Vec::with_capacity(workers), Vec::with_capacity(workers));
-        Self { worker, routes: RoutingTable::default(), sends: false, to, used, out: 0 }
+        let waiting = VecDeque::with_capacity(BATCH);
+        Self { worker, routes: RoutingTable::default(), sends: false, to, used, out: 0, waiting }
     }
 
-    /// Sets the routes.
-    pub(super) fn set_routes(&mut self, routes: RoutingTable) {
+    /// The context whose packets wait for room on a channel.
+    #[inline]
+    pub(super) fn waits_for(&self) -> Option<Slot> {
+        self.waiting.front().map(|(_, found)| found.owner)
+    }
+
+    /// Sets the routes. Packets that waited come before those of the batch, and are to be matched again.
+    pub(super) fn set_routes(&mut self, routes: RoutingTable, batch: &mut RxBatch) {
+        batch.put_back(self.waiting.drain(..).map(|(frame, _)| frame));
         self.sends = routes.homes.iter().any(|home| home.leaves(self.worker));
         self.routes = routes;
     }
@@ -109,29 +122,70 @@ impl Outgoing {
 
     fn distribute_some(&mut self, batch: &mut RxBatch, contexts: &mut Contexts, recycle: &mut Vec<Frame>) {
         while let Some((frame, found)) = batch.take() {
-            let to = found.slot().and_then(|slot| self.home(slot).handed_to(self.worker, || found.key.hash()));
-            let Some((to, tx)) = to.and_then(|to| Some((to, self.to.get_mut(usize::from(to))?.as_mut()?))) else {
+            let Some(to) = self.target(&found) else {
                 batch.skip(frame);
                 continue;
             };
-            if !tx.used {
-                self.used.push(to);
-            }
-            let counter = match tx.stage(frame, &found) {
-                None => {
-                    self.out += 1;
-                    Counter::HandedOver
-                }
-                Some(frame) => {
-                    recycle.push(frame);
-                    Counter::DropShare
-                }
-            };
-            if let Some(context) = contexts.list.get_mut(found.owner.0 as usize).and_then(Option::as_mut) {
-                context.counts.add(counter, 1);
-            }
+            // Packets of a context stay in order.
+            let is_behind = !self.waiting.is_empty() && may_wait(contexts, found.owner);
+            let left = if is_behind { Some(frame) } else { self.stage(frame, &found, to, contexts, recycle) };
+            self.waiting.extend(left.map(|frame| (frame, found)));
         }
         batch.restore_skipped();
+    }
+
+    /// Stages packets that waited for room. Returns whether some still wait.
+    #[inline]
+    pub(super) fn stage_waiting(&mut self, contexts: &mut Contexts, recycle: &mut Vec<Frame>) -> bool {
+        !self.waiting.is_empty() && self.stage_some_waiting(contexts, recycle)
+    }
+
+    #[cold]
+    fn stage_some_waiting(&mut self, contexts: &mut Contexts, recycle: &mut Vec<Frame>) -> bool {
+        while let Some((frame, found)) = self.waiting.pop_front() {
+            // Packets that waited under other routes were matched again, so this one has a target.
+            let to = self.target(&found).unwrap_or(self.worker);
+            if let Some(frame) = self.stage(frame, &found, to, contexts, recycle) {
+                self.waiting.push_front((frame, found));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The worker that a packet is handed to.
+    fn target(&self, found: &Match) -> Option<u16> {
+        found.slot().and_then(|slot| self.home(slot).handed_to(self.worker, || found.key.hash()))
+    }
+
+    /// Stages a packet for a worker, or drops it if its context may have no more on the channel. Returns it if it is to wait instead.
+    fn stage(
+        &mut self,
+        frame: Frame,
+        found: &Match,
+        to: u16,
+        contexts: &mut Contexts,
+        recycle: &mut Vec<Frame>,
+    ) -> Option<Frame> {
+        let left = match self.to.get_mut(usize::from(to)).and_then(Option::as_mut) {
+            None => Some(frame),
+            Some(tx) => {
+                if !tx.used {
+                    self.used.push(to);
+                }
+                tx.stage(frame, found)
+            }
+        };
+        if left.is_some() && to != self.worker && may_wait(contexts, found.owner) {
+            return left;
+        }
+        let counter = if left.is_some() { Counter::DropShare } else { Counter::HandedOver };
+        self.out += usize::from(left.is_none());
+        recycle.extend(left);
+        if let Some(context) = contexts.list.get_mut(found.owner.0 as usize).and_then(Option::as_mut) {
+            context.counts.add(counter, 1);
+        }
+        None
     }
 
     #[inline]
@@ -146,4 +200,9 @@ impl Outgoing {
             self.to[usize::from(to)].iter_mut().for_each(HandOverTx::send);
         }
     }
+}
+
+/// Whether packets of a context may wait for room.
+fn may_wait(contexts: &Contexts, slot: Slot) -> bool {
+    contexts.list.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(Context::may_stall)
 }
