@@ -4,6 +4,7 @@
 pub mod c_programs;
 mod client;
 mod python;
+mod units;
 mod users;
 
 use std::io::{BufRead, BufReader, Read};
@@ -111,12 +112,14 @@ impl Spind {
     /// When spind does not listen in time.
     #[must_use]
     pub fn start_with(folder: tempfile::TempDir, variables: &[&str], arguments: &[&str]) -> Self {
+        let units = units::options(folder.path(), arguments);
         // `nohup` ignores SIGHUP for its children; the default handling is restored, so that the signal ends spind.
         let mut child = Command::new("env")
             .arg("--default-signal=HUP")
             .args(variables)
             .arg(binary("spind"))
             .args(arguments)
+            .args(units)
             .arg("--socket")
             .arg(folder.path().join("spind.sock"))
             .stdout(Stdio::piped())

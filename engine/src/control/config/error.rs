@@ -113,7 +113,7 @@ pub enum ConfigError {
     )]
     LocalShare(u32),
     /// Several cores for a NIC that only one thread can serve.
-    #[error("{0} cores: only an interface can be served by more than one, so give one core or --iface IF")]
+    #[error("{0} cores: captures, and loopback in pipeline mode, have one core; give one, or --iface IF")]
     OneQueue(usize),
     /// A size out of its bounds.
     #[error("sizes.{name} is {size}: give {least} to {most}")]

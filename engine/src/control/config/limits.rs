@@ -70,7 +70,12 @@ pub(super) fn check_cores(
     if let Some(&core) = cores.iter().find(|&&core| topology.node(core).is_none()) {
         return Err(ConfigError::NoSuchCore(core));
     }
-    if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
+    let has_queues = match nic {
+        Nic::Interface(_) => true,
+        Nic::Loopback => mode == Mode::RunToCompletion,
+        Nic::Pcap { .. } => false,
+    };
+    if cores.len() > 1 && !has_queues {
         return Err(ConfigError::OneQueue(cores.len()));
     }
     Ok(())

@@ -294,7 +294,10 @@ mod tests {
         assert!(matches!(units("cores = '0-4'\nunits = 1"), Err(ConfigError::Units(_))));
         assert!(matches!(units("cores = '0-1024'"), Err(ConfigError::ManyCores { cores: 1025, most: 1024 })));
         assert!(matches!(units("topology = '/nowhere'"), Err(ConfigError::Topology { .. })));
-        assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
+        assert_eq!(config("nic = 'loopback'\ncores = [0, 1]").unwrap().cores, [0, 1]);
+        for one_queue in ["pcap:a,b'", "loopback'\nmode = 'pipeline'"] {
+            assert!(matches!(config(&format!("nic = '{one_queue}\ncores = [0, 1]")), Err(ConfigError::OneQueue(2))));
+        }
         let pipeline =
             |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\nlocal_share = 0\ncores = {cores}"));
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));

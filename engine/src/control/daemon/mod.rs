@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use spin_abi::control::{Lifetime, Reply, Request};
+use spin_abi::control::{Lifetime, Replayed, Reply, Request};
 use spin_nic::NicError;
 use spin_nic::memory::MemoryQueue;
 
@@ -67,8 +67,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// The daemon, ready to run.
 pub struct Daemon {
     group: WorkerGroup,
-    /// The far end of the loopback NIC.
-    far: Option<MemoryQueue>,
+    /// The far ends of the loopback NIC's queues.
+    far: Vec<MemoryQueue>,
     /// The capture that is being replayed, and the recipient of the answer.
     replaying: Option<(Replay, Responder)>,
     /// Captures to replay one after the other. Users take turns.
@@ -262,7 +262,7 @@ impl Daemon {
     }
 
     fn replay_of(&self, capture: &[u8]) -> Result<Replay, String> {
-        if self.far.is_none() {
+        if self.far.is_empty() {
             return Err("only a spind with --nic loopback can replay a capture".to_owned());
         }
         Replay::new(capture)
@@ -271,19 +271,26 @@ impl Daemon {
     /// Replays some frames of a capture. After the last one, answers with a capture of the sent frames and the numbers of frames.
     fn replay(&mut self) {
         let Some((mut replay, reply)) = self.replaying.take().or_else(|| self.replays.pop()) else { return };
-        let (start, thread) = (self.shared.start, self.group.workers.first());
+        let start = self.shared.start;
+        if self.far.len() > 1 {
+            return match replay.resume_on(&self.group, &mut self.far, start, REPLAY_STEP) {
+                Ok(false) => self.replaying = Some((replay, reply)),
+                Ok(true) => answer_replay(reply, Ok(replay.finish_on(&self.group))),
+                Err(error) => answer_replay(reply, Err(error)),
+            };
+        }
         // When the thread is gone, the responder is dropped, and the client is told that spind is stopping.
-        let (Some(mut far), Some(thread)) = (self.far.take(), thread) else { return };
+        let (Some(mut far), Some(thread)) = (self.far.pop(), self.group.workers.first()) else { return };
         let resumed = thread.worker.ask(move |engine| match replay.resume(engine, &mut far, start, REPLAY_STEP) {
             Ok(true) => (far, Ok(replay.finish(engine)), None),
             Ok(false) => (far, Ok(Default::default()), Some(replay)),
             Err(error) => (far, Err(error), None),
         });
         let Some((far, outcome, more)) = resumed else { return };
-        self.far = Some(far);
+        self.far.push(far);
         match more {
             Some(replay) => self.replaying = Some((replay, reply)),
-            None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
+            None => answer_replay(reply, outcome),
         }
     }
 }
@@ -332,6 +339,10 @@ fn install(group: &WorkerGroup, contexts: Vec<(Description, Prepared)>) -> Resul
         Err(source) => Err(DaemonError::Context { name: description.install.name, source }),
     };
     descriptions.into_iter().zip(installed).map(known).collect()
+}
+
+fn answer_replay(reply: Responder, outcome: Result<(Vec<u8>, Replayed), String>) {
+    reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None)));
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {

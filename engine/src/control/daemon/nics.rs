@@ -25,8 +25,8 @@ const LOOPBACK_FRAMES: usize = 1024;
 pub struct Nics {
     /// A queue for each thread that receives.
     pub queues: Vec<Box<dyn Queue>>,
-    /// The far end of the loopback NIC.
-    pub far: Option<MemoryQueue>,
+    /// The far ends of the loopback NIC's queues.
+    pub far: Vec<MemoryQueue>,
     /// The XDP program of an interface.
     pub filter: Option<Arc<Filter>>,
 }
@@ -46,19 +46,25 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
             let settings = AfXdpConfig { mode, cores: queue_cores(config), ..AfXdpConfig::new(interface) };
             let frames_per_queue = frames_per_queue(config, &settings);
             let settings = AfXdpConfig { frames_per_queue, ..settings };
-            let parts = if config.mode == Mode::RunToCompletion { config.workers.len() } else { 1 };
-            let parts = AfXdp::open_parts(&settings, parts)?;
+            let parts = AfXdp::open_parts(&settings, receiving_threads(config))?;
             let filter = parts.first().map(|part| part.filter().clone());
-            Nics { queues: parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), far: None, filter }
+            let queues = parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect();
+            Nics { queues, far: Vec::new(), filter }
         }
         Nic::Loopback => {
-            let (near, far) = spin_nic::memory::pair(LOOPBACK_FRAMES)?;
-            Nics { queues: vec![Box::new(near)], far: Some(far), filter: None }
+            let pairs = (0..receiving_threads(config)).map(|_| spin_nic::memory::pair(LOOPBACK_FRAMES));
+            let (near, far): (Vec<_>, _) = pairs.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+            Nics { queues: near.into_iter().map(|near| Box::new(near) as Box<dyn Queue>).collect(), far, filter: None }
         }
         Nic::Pcap { input, output } => {
             Nics { queues: vec![Box::new(PcapQueue::open(input, output)?)], ..Nics::default() }
         }
     })
+}
+
+/// The number of threads with a queue of their own.
+fn receiving_threads(config: &Config) -> usize {
+    if config.mode == Mode::RunToCompletion { config.workers.len() } else { 1 }
 }
 
 /// The core of the machine on which each queue's memory is made: that of its thread.
