@@ -92,7 +92,7 @@ fn connect(spind: &Spind) -> UnixStream {
 
 #[test]
 fn the_examples_of_the_document_are_what_spind_says() {
-    let spind = Spind::start(&["--nic", "loopback"]);
+    let spind = Spind::start(&["--nic", "loopback", "--units", "1"]);
     let mut stream = connect(&spind);
     let examples = examples();
     let mut json = examples.iter().filter(|example| example.words[0] == "json");
@@ -132,7 +132,7 @@ fn the_examples_of_the_document_are_what_spind_says() {
 
 #[test]
 fn preambles_are_as_documented() {
-    let spind = Spind::start(&["--nic", "loopback"]);
+    let spind = Spind::start(&["--nic", "loopback", "--units", "1"]);
     let hex = examples().into_iter().find(|example| example.words == ["hex"]).expect("a preamble");
     let bytes = hex.text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal"));
     let list = r#"{"request":"list"}"#;

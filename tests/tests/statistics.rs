@@ -16,7 +16,7 @@ fn datagram(port: u16) -> Packet {
 
 /// Starts spind with three contexts: `echo` on port 1, `wild` on port 2, whose handler faults, and `idle`, which gets nothing.
 fn start() -> (Spind, Client) {
-    let spind = Spind::start(&["--nic", "loopback"]);
+    let spind = Spind::start(&["--nic", "loopback", "--units", "1"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     for (port, handler, name) in
         [(1, "udp_pingpong", "echo"), (2, "store_outside", "wild"), (3, "udp_pingpong", "idle")]

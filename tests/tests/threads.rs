@@ -181,7 +181,7 @@ fn more_cores_than_queues_are_refused_with_advice() {
         spin_testing::skip("network namespaces need root");
         return;
     }
-    let link = Link::new(1);
+    let link = Link::exactly(1);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("spind.sock");
     let output = within(&link.near, || {

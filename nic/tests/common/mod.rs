@@ -66,9 +66,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// A veth pair with `queues` queues at each end, addressed, up, without offloads. With `SPIN_UNITS` set, it has as many at least.
+    /// A veth pair with `queues` queues at each end or more, if `SPIN_UNITS` asks for more units: addressed, up, without offloads.
     pub fn new(queues: u32) -> Self {
-        let queues = u64::from(queues).max(spin_testing::from_environment("SPIN_UNITS", 0));
+        Self::exactly(u64::from(queues).max(spin_testing::from_environment("SPIN_UNITS", 0)))
+    }
+
+    /// A veth pair with as many queues.
+    pub fn exactly(queues: u64) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("spin-nic-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let link = Self { near: format!("{name}-near"), far: format!("{name}-far") };
