@@ -10,6 +10,7 @@ use spin_shm::Region;
 use crate::context::{Context, Share};
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, Home, InstallError, MatchSpec, User};
+use crate::sched::scheduler::MOST_WEIGHT;
 use crate::sched::weights::{Part, WeightSums};
 use crate::settings::Limits;
 use spin_pspin::host_memory::HostMemory;
@@ -243,7 +244,7 @@ impl Contexts {
     /// Sets the weight of a user's share. The policy may have changed since the user's other contexts were installed.
     pub(crate) fn set_user_weight(&mut self, uid: u32, weight: u32) {
         let of_user = self.list.iter_mut().flatten().filter(|context| context.weights.uid == uid);
-        of_user.for_each(|context| context.weights.user_weight = weight);
+        of_user.for_each(|context| context.weights.user_weight = weight.clamp(1, MOST_WEIGHT));
     }
 
     /// Records the address at which the application mapped a context's host memory.

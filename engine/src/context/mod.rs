@@ -11,6 +11,7 @@ pub(crate) mod packet_rules;
 pub mod perf_map;
 pub mod translator;
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
@@ -126,8 +127,8 @@ pub struct Matching {
     pub entry: Arc<CompiledEntry>,
     /// Which packets are headers. `None`: those that arrive first.
     pub header: Option<HeaderRule>,
-    /// The entry as text for users.
-    pub texts: Texts,
+    /// The entry as text for users, once it was asked for.
+    texts: OnceCell<Texts>,
     /// Ports that are the context's while it has this entry.
     pub ports: Option<Arc<PortLease>>,
     /// Frames that the context's handlers may send while it has this entry.
@@ -146,7 +147,12 @@ impl Matching {
         send: SendRights,
         home: Home,
     ) -> Self {
-        Self { texts: Texts::of(entry.entry()), entry, header, ports, send, home }
+        Self { texts: OnceCell::new(), entry, header, ports, send, home }
+    }
+
+    /// The entry as text for users.
+    fn texts(&self) -> &Texts {
+        self.texts.get_or_init(|| Texts::of(self.entry.entry()))
     }
 
     /// Whether no packet ends a message: packet mode.
@@ -343,6 +349,7 @@ impl Context {
 
     /// The description for users.
     pub(crate) fn info(&self) -> ContextInfo {
+        let texts = self.matching.texts();
         ContextInfo {
             context: self.id,
             // Depends on the user who asks.
@@ -350,9 +357,9 @@ impl Context {
             hidden: false,
             name: self.label.name.clone(),
             uid: self.weights.uid,
-            rules: self.matching.texts.rules.clone(),
-            eom: self.matching.texts.eom.clone(),
-            key: self.matching.texts.key.clone(),
+            rules: texts.rules.clone(),
+            eom: texts.eom.clone(),
+            key: texts.key.clone(),
             header: self.matching.header.as_ref().map(|rule| (rule.text.clone(), rule.early)),
             handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.own().map_or(0, |(region, _)| region.len()),

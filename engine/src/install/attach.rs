@@ -38,7 +38,7 @@ pub(super) fn context(
     let mut context = Context {
         id: entry.entry().context,
         label: ContextLabel {
-            name: prepared.install.name,
+            name: prepared.install.name.clone(),
             lifetime: prepared.install.lifetime,
             tier: prepared.tier,
             units,
@@ -47,8 +47,8 @@ pub(super) fn context(
         matching: Matching::of(
             entry,
             prepared.header,
-            prepared.match_spec.ports,
-            prepared.match_spec.send.unwrap_or_default(),
+            prepared.match_spec.ports.clone(),
+            prepared.match_spec.send.clone().unwrap_or_default(),
             Home { workers, by_key: key_is_fpspin && has_others },
         ),
         program: prepared.program,

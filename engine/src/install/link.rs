@@ -16,7 +16,6 @@ use super::{InstallError, MatchSpec, Prepared, User, attach, warn_of_rules};
 use crate::context::{Context, ContextPart, Matching, Replacement};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
-use crate::sched::scheduler::MOST_WEIGHT;
 use crate::settings::Limits;
 use crate::telemetry::context_latency::Distributions;
 use crate::worker::Worker;
@@ -64,7 +63,10 @@ impl Worker {
         limits: &Limits,
         table: &Arc<Table>,
     ) -> Vec<Result<u32, InstallError>> {
+        let mut users: Vec<_> = all.iter().map(|prepared| (prepared.uid, prepared.user_weight)).collect();
+        users.dedup();
         let linked: Vec<_> = all.into_iter().map(|prepared| self.link_with(prepared, limits, Some(table))).collect();
+        users.into_iter().for_each(|(uid, weight)| self.core.contexts.set_user_weight(uid, weight));
         let (slots, homes) = (self.core.contexts.routes.slots.clone(), self.core.contexts.homes());
         let table = if linked.iter().all(Result::is_ok) {
             Ok(table.clone())
@@ -75,10 +77,11 @@ impl Worker {
         if let Ok(table) = table {
             self.set_routes(RoutingTable { table, slots, homes });
         }
+        self.share_buffer();
         linked
     }
 
-    /// Attaches a context. With a `shared` table, its caller sets the routes.
+    /// Attaches a context. With a `shared` table, its caller does what is done once for all contexts.
     fn link_with(
         &mut self,
         prepared: Prepared,
@@ -94,10 +97,9 @@ impl Worker {
             }
         };
         self.core.contexts.next_id = id;
-        let have_table = shared.is_some();
         let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
-        let (uid, user_weight) = (prepared.uid, prepared.user_weight.clamp(1, MOST_WEIGHT));
+        let (uid, user_weight) = (prepared.uid, prepared.user_weight);
         self.core.sched.scheduler.add(slot.0, prepared.run.weight, uid, user_weight);
         let pspin = matches!(prepared.run.abi, Abi::Pspin | Abi::Fpspin);
         self.core.table.add_context(slot, self.core.sched.scheduler.user(slot.0), pspin);
@@ -108,14 +110,14 @@ impl Worker {
         if runs_here {
             self.core.telemetry.by_slot.add(slot);
         }
-        self.core.contexts.set_user_weight(uid, user_weight);
         self.core.contexts.linked += 1;
-        let homes = self.core.contexts.homes();
-        match have_table {
-            // The caller does so for several contexts together.
-            true => self.core.contexts.routes.slots = slots,
-            false => self.set_routes(RoutingTable { table, slots, homes }),
+        if shared.is_some() {
+            self.core.contexts.routes.slots = slots;
+            return Ok(id);
         }
+        self.core.contexts.set_user_weight(uid, user_weight);
+        let homes = self.core.contexts.homes();
+        self.set_routes(RoutingTable { table, slots, homes });
         self.share_buffer();
         Ok(id)
     }

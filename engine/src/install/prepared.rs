@@ -47,7 +47,7 @@ pub struct Assigned {
 pub struct Prepared {
     /// The id and slot, equal on all threads; `None`: the worker chooses them.
     pub(crate) handle: Option<ContextHandle>,
-    pub(crate) install: Install,
+    pub(crate) install: Arc<Install>,
     pub(crate) uid: u32,
     /// Weight of the user's share, 1 to [`MOST_WEIGHT`](crate::sched::scheduler::MOST_WEIGHT).
     pub user_weight: u32,
@@ -56,7 +56,7 @@ pub struct Prepared {
     pub(crate) units: Vec<UnitMemory>,
     /// What is decided for all workers together. `None`: there is one worker, or all are of one unit.
     pub(crate) assigned: Option<Assigned>,
-    pub(crate) match_spec: MatchSpec,
+    pub(crate) match_spec: Arc<MatchSpec>,
     pub(crate) key: KeySpec,
     pub(crate) header: Option<HeaderRule>,
     pub(crate) host: Option<Arc<Region>>,
@@ -159,13 +159,13 @@ impl Prepared {
 
     /// Sets the frames that the handlers may send.
     pub fn restrict(&mut self, send: SendRights) {
-        self.match_spec.send = Some(send);
+        Arc::make_mut(&mut self.match_spec).send = Some(send);
     }
 
     /// Has it replace a context of its user, or none.
     #[must_use]
     pub fn replacing(mut self, other: Option<u32>) -> Self {
-        self.install.replaces = other;
+        Arc::make_mut(&mut self.install).replaces = other;
         self
     }
 
@@ -176,7 +176,7 @@ impl Prepared {
 
     /// The context that it replaces, if it replaces one.
     #[must_use]
-    pub const fn replaces(&self) -> Option<u32> {
+    pub fn replaces(&self) -> Option<u32> {
         self.install.replaces
     }
 

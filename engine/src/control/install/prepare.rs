@@ -90,14 +90,14 @@ impl Prepared {
         };
         Ok(Self {
             handle: None,
-            install,
+            install: install.into(),
             uid,
             user_weight: grant.weight(),
             program,
             event_ring: EventRing::create(loader.machine.clusters * saturate(units.len() as u64))?,
             units,
             assigned: None,
-            match_spec,
+            match_spec: match_spec.into(),
             key,
             header,
             host,

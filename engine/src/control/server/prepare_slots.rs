@@ -1,5 +1,6 @@
 //! Limits the number of contexts and rules that are prepared at the same time: a few in all, and one per user. Preparing takes as much
-//! memory as a context may have, even if there is no room for the context itself. Users who wait take turns.
+//! memory as a context may have, even if there is no room for the context itself. Users who wait take turns. A context that is prepared and
+//! not installed yet is on its user's [bill](crate::install::ledger).
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
