@@ -106,7 +106,15 @@ fn contexts_of_all_units_answer() {
     let asked = ask_all(&link, u16::try_from(contexts).expect("few"));
     let begun = Instant::now();
     let stats = client.stats().expect("statistics");
-    println!("statistics in {:?}", begun.elapsed());
+    println!("first statistics in {:?}", begun.elapsed());
+    let ask = |client: &mut Client| {
+        let begun = Instant::now();
+        client.stats().expect("statistics");
+        begun.elapsed()
+    };
+    let mut times: Vec<_> = (0..9).map(|_| ask(&mut client)).collect();
+    times.sort_unstable();
+    println!("statistics in {:?} (median of nine, {:?} to {:?})", times[4], times[0], times[8]);
     // Each unit has as many contexts as any other, and a thread on its core and node.
     let mut in_unit = vec![0; units as usize];
     stats.contexts.iter().for_each(|context| in_unit[context.units.0 as usize] += 1);

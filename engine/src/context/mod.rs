@@ -11,7 +11,6 @@ pub(crate) mod packet_rules;
 pub mod perf_map;
 pub mod translator;
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
@@ -28,7 +27,7 @@ use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
 use spin_abi::rules::Target;
 use spin_matcher::table::CompiledEntry;
-use spin_matcher::{Eom, TableEntry};
+use spin_matcher::{Eom, KeySpec, Rules, TableEntry};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::Hpus;
@@ -87,11 +86,14 @@ impl Texts {
     /// The texts of a table entry.
     #[must_use]
     pub fn of(entry: &TableEntry) -> Self {
-        Self {
-            rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
-            eom: entry.eom.to_string(),
-            key: entry.key.to_string(),
-        }
+        Self::new(&entry.rules, &entry.eom, &entry.key)
+    }
+
+    /// The texts of rules, an end-of-message predicate and a key.
+    #[must_use]
+    pub fn new(rules: &Rules, eom: &Eom, key: &KeySpec) -> Self {
+        let rules = rules.rules.iter().map(ToString::to_string).collect();
+        Self { rules, eom: eom.to_string(), key: key.to_string() }
     }
 }
 
@@ -127,8 +129,8 @@ pub struct Matching {
     pub entry: Arc<CompiledEntry>,
     /// Which packets are headers. `None`: those that arrive first.
     pub header: Option<HeaderRule>,
-    /// The entry as text for users, once it was asked for.
-    texts: OnceCell<Texts>,
+    /// The entry as text for users.
+    texts: Arc<Texts>,
     /// Ports that are the context's while it has this entry.
     pub ports: Option<Arc<PortLease>>,
     /// Frames that the context's handlers may send while it has this entry.
@@ -138,21 +140,16 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// The matching of a table entry.
+    /// The matching of a table entry, which is given with its texts.
     #[must_use]
     pub fn of(
-        entry: Arc<CompiledEntry>,
+        (entry, texts): (Arc<CompiledEntry>, Arc<Texts>),
         header: Option<HeaderRule>,
         ports: Option<Arc<PortLease>>,
         send: SendRights,
         home: Home,
     ) -> Self {
-        Self { texts: OnceCell::new(), entry, header, ports, send, home }
-    }
-
-    /// The entry as text for users.
-    fn texts(&self) -> &Texts {
-        self.texts.get_or_init(|| Texts::of(self.entry.entry()))
+        Self { texts, entry, header, ports, send, home }
     }
 
     /// Whether no packet ends a message: packet mode.
@@ -272,6 +269,8 @@ pub struct Context {
     pub message_timeout: Option<Duration>,
     /// The share of the packet buffer.
     pub share: Share,
+    /// Whether packets of it that arrived here were for another worker.
+    pub is_handed_over: bool,
     /// The credit for stalling reception when that share is used up.
     pub stall_credit: StallCredit,
     /// The requested options of its handlers.
@@ -296,6 +295,11 @@ impl Context {
     /// Whether this worker runs it. Otherwise its packets are handed to one that does.
     pub(crate) const fn runs_here(&self) -> bool {
         !self.hpus.is_empty()
+    }
+
+    /// Whether its counters may be other than zero here. Reading those of all contexts takes long.
+    pub(crate) const fn may_have_counts(&self) -> bool {
+        self.runs_here() || self.is_handed_over
     }
 
     /// Whether its packets may stall reception when it has no room: it has `--full wait`, and no other context exists or it has credit.
@@ -340,7 +344,7 @@ impl Context {
 
     /// What this thread has counted; `None`: nothing.
     pub(crate) fn part(&self) -> Option<ContextPart> {
-        if self.counts.is_zero() && self.log.faults.is_empty() {
+        if !self.may_have_counts() || self.counts.is_zero() && self.log.faults.is_empty() {
             return None;
         }
         let counters = self.counts.named().filter(|(_, value)| *value > 0).collect();
@@ -349,7 +353,7 @@ impl Context {
 
     /// The description for users.
     pub(crate) fn info(&self) -> ContextInfo {
-        let texts = self.matching.texts();
+        let texts = &self.matching.texts;
         ContextInfo {
             context: self.id,
             // Depends on the user who asks.

@@ -2,6 +2,7 @@
 //! report a thousand contexts than to process a thousand packets. The interval bounds the cost of clients that ask repeatedly.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo, TierInfo};
@@ -14,6 +15,7 @@ use crate::cores::{ClusterThread, Poller, WorkerGroup};
 use crate::install::{InstallError, User};
 use crate::telemetry::context_latency::Distributions;
 use crate::telemetry::statistics::Statistics;
+use crate::worker::Worker;
 
 /// Shortest time between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
@@ -64,18 +66,12 @@ impl StatsCache {
         }
         self.last = Some(Instant::now());
         let all = self.asking.iter().any(|asker| asker.query == StatsQuery::Stats);
-        let snapshots = group.all(move |engine| Snapshot {
-            worker: engine.core.part.worker,
-            // All threads have the same contexts.
-            contexts: if engine.core.part.worker == 0 { engine.context_infos() } else { Vec::new() },
-            parts: if engine.core.part.worker == 0 { Vec::new() } else { engine.context_parts() },
-            counted: all.then(|| read(engine)),
-        });
+        let snapshots = group.all(move |engine| Snapshot::of(engine, all));
         if snapshots.is_empty() {
             let stopping = |asker: Asker| asker.reply.answer(Err(InstallError::Stopped.to_string()));
             return self.asking.drain(..).for_each(stopping);
         }
-        let (mut contexts, counted) = merge(snapshots);
+        let (mut contexts, counted, latencies) = merge(snapshots);
         for info in &mut contexts {
             group.hooks.of(info.context).into_iter().for_each(|counted| info.counters.add(&counted));
             if let Some((kernel, reason)) = group.hooks.state(info.context) {
@@ -83,11 +79,14 @@ impl StatsCache {
             }
         }
         if all {
-            read_latencies(group, &mut contexts);
+            set_latencies(&mut contexts, latencies, group);
         }
         let stats = all.then(|| stats(group, nic, counted));
+        let mut left = self.asking.len();
         for Asker { query, user, reply } in self.asking.drain(..) {
-            let contexts = seen_by(user, &contexts);
+            left -= 1;
+            let all = if left == 0 { std::mem::take(&mut contexts) } else { contexts.clone() };
+            let contexts = seen_by(user, all);
             let body = match (query, &stats) {
                 (StatsQuery::Stats, Some(stats)) => Reply::Stats(Stats { contexts, ..stats.clone() }),
                 _ => Reply::Contexts { contexts },
@@ -104,8 +103,23 @@ struct Snapshot {
     contexts: Vec<ContextInfo>,
     /// Counters and faults of contexts, on the other threads.
     parts: Vec<ContextPart>,
-    /// Counters of the thread, if requested.
-    counted: Option<ThreadCounters>,
+    /// Counters of the thread, and latencies of its first contexts, if requested.
+    counted: Option<(ThreadCounters, Latencies)>,
+}
+
+/// Latencies of some contexts of a thread, and whether it has more.
+type Latencies = (Vec<(u32, Box<Distributions>)>, bool);
+
+impl Snapshot {
+    /// The state of a thread. `all`: with its counters and latencies.
+    fn of(engine: &mut Worker, all: bool) -> Self {
+        let worker = engine.core.part.worker;
+        // All threads have the same contexts.
+        let (contexts, parts) =
+            if worker == 0 { (engine.context_infos(), Vec::new()) } else { (Vec::new(), engine.context_parts()) };
+        let counted = all.then(|| (read(engine), engine.context_latencies(0, LATENCIES_AT_A_TIME)));
+        Self { worker, contexts, parts, counted }
+    }
 }
 
 /// Statistics of a thread, and counters of its NIC queue.
@@ -115,13 +129,15 @@ fn read(poller: &mut impl Poller) -> ThreadCounters {
     (poller.statistics(), poller.nic().counters())
 }
 
-/// Contexts with the sums of all threads' counters, and the counters of each thread.
-fn merge(snapshots: Vec<Snapshot>) -> (Vec<ContextInfo>, Vec<(u16, ThreadCounters)>) {
-    let (mut all, mut parts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
+/// Contexts with the sums of all threads' counters, the counters of each thread, and latencies of all threads.
+fn merge(snapshots: Vec<Snapshot>) -> (Vec<ContextInfo>, Vec<(u16, ThreadCounters)>, Vec<Latencies>) {
+    let (mut all, mut parts, mut counted, mut latencies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for Snapshot { worker, contexts, parts: more, counted: of } in snapshots {
         all.extend(contexts);
         parts.extend(more);
-        counted.extend(of.map(|of| (worker, of)));
+        let (counters, some) = of.unzip();
+        counted.extend(counters.map(|of| (worker, of)));
+        latencies.extend(some);
     }
     let by_id: HashMap<u32, usize> =
         all.iter().enumerate().map(|(at, info): (_, &ContextInfo)| (info.context, at)).collect();
@@ -131,37 +147,41 @@ fn merge(snapshots: Vec<Snapshot>) -> (Vec<ContextInfo>, Vec<(u16, ThreadCounter
             info.faults.extend(faults);
         }
     }
-    (all, counted)
+    (all, counted, latencies)
 }
 
-/// Reads the latencies of contexts from all threads, each of which has some at a time.
-fn read_latencies(group: &WorkerGroup, contexts: &mut [ContextInfo]) {
-    let mut sums: HashMap<u32, Distributions> = HashMap::new();
-    for first in (0..).step_by(LATENCIES_AT_A_TIME) {
-        let parts = group.all(move |engine| engine.context_latencies(first, LATENCIES_AT_A_TIME));
+/// Sets the latencies of contexts: the sums over all threads. `parts` are those of each thread's first contexts. The others are read some
+/// at a time.
+fn set_latencies(contexts: &mut [ContextInfo], mut parts: Vec<Latencies>, group: &WorkerGroup) {
+    let mut sums: HashMap<u32, Box<Distributions>> = HashMap::with_capacity(contexts.len());
+    for first in (0..).step_by(LATENCIES_AT_A_TIME).skip(1) {
         let more = parts.iter().any(|(_, more)| *more);
         for (id, part) in parts.into_iter().flat_map(|(part, _)| part) {
-            sums.entry(id).or_default().merge(&part);
+            match sums.entry(id) {
+                Entry::Occupied(mut sum) => sum.get_mut().merge(&part),
+                Entry::Vacant(none) => _ = none.insert(part),
+            }
         }
         if !more {
             break;
         }
+        parts = group.all(move |engine| engine.context_latencies(first, LATENCIES_AT_A_TIME));
     }
     for context in contexts {
-        context.latencies = sums.get(&context.context).map_or_else(Vec::new, Distributions::infos);
+        context.latencies = sums.get(&context.context).map_or_else(Vec::new, |sum| sum.infos());
     }
 }
 
 /// Contexts as a user may see them.
-fn seen_by(user: User, contexts: &[ContextInfo]) -> Vec<ContextInfo> {
-    let seen = |context: &ContextInfo| {
+fn seen_by(user: User, contexts: Vec<ContextInfo>) -> Vec<ContextInfo> {
+    let seen = |context: ContextInfo| {
         if user.may_change(context.uid) {
-            ContextInfo { own: user.0 == context.uid, ..context.clone() }
+            ContextInfo { own: user.0 == context.uid, ..context }
         } else {
             context.hide()
         }
     };
-    contexts.iter().map(seen).collect()
+    contexts.into_iter().map(seen).collect()
 }
 
 fn stats(group: &WorkerGroup, nic: &str, counted: Vec<(u16, ThreadCounters)>) -> Stats {
@@ -221,13 +241,13 @@ mod tests {
             latencies: Distributions::default().infos(),
             ..ContextInfo::default()
         };
-        let seen = |user: u32| seen_by(User(user), std::slice::from_ref(&context)).remove(0);
+        let seen = |user: u32| seen_by(User(user), vec![context.clone()]).remove(0);
         assert_eq!(seen(0), context);
         assert_eq!(seen(7), ContextInfo { own: true, ..context.clone() });
         let (run, counters) = (RunInfo { weight: 5, ..RunInfo::default() }, Counters::from_iter([("drop_share", 1)]));
         let shown = ContextInfo { context: 3, uid: 7, hidden: true, run, counters, ..ContextInfo::default() };
         assert_eq!(seen(8), shown);
         let roots = ContextInfo { uid: 0, ..context.clone() };
-        assert!(seen_by(User(0), std::slice::from_ref(&roots))[0].own && seen_by(User(7), &[roots])[0].hidden);
+        assert!(seen_by(User(0), vec![roots.clone()])[0].own && seen_by(User(7), vec![roots])[0].hidden);
     }
 }

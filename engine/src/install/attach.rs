@@ -45,7 +45,7 @@ pub(super) fn context(
         },
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(
-            entry,
+            (entry, prepared.texts),
             prepared.header,
             prepared.match_spec.ports.clone(),
             prepared.match_spec.send.clone().unwrap_or_default(),
@@ -57,6 +57,7 @@ pub(super) fn context(
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
         share: Share::NONE,
+        is_handed_over: false,
         stall_credit: StallCredit::default(),
         run: prepared.run,
         counts: Counts::default(),

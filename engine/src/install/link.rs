@@ -13,7 +13,7 @@ use spin_shm::Region;
 use super::match_spec::check_rules;
 use super::plan::AttachPlan;
 use super::{InstallError, MatchSpec, Prepared, User, attach, warn_of_rules};
-use crate::context::{Context, ContextPart, Matching, Replacement};
+use crate::context::{Context, ContextPart, Matching, Replacement, Texts};
 use crate::cores::packet_channel::PacketRx;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::settings::Limits;
@@ -396,7 +396,8 @@ impl Worker {
             Some(send) => (ports, send),
             None => (former_ports.clone(), former_send.clone()),
         };
-        context.matching = Matching::of(entry, context.matching.header.take(), ports, send, home);
+        let texts = Texts::of(entry.entry()).into();
+        context.matching = Matching::of((entry, texts), context.matching.header.take(), ports, send, home);
         if context.matching.is_per_packet() {
             self.core.table.close_messages(slot);
         }

@@ -10,9 +10,9 @@ use spin_shm::Region;
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
 use super::placement::{UnitRange, WorkerRange};
-use crate::context::Program;
 use crate::context::header_rule::HeaderRule;
 use crate::context::nic_memory::NicMemory;
+use crate::context::{Program, Texts};
 use crate::cores::units::UnitPart;
 use spin_pspin::hpu::Hpus;
 use spin_pspin::hpu::image::LoadedImage;
@@ -57,6 +57,8 @@ pub struct Prepared {
     /// What is decided for all workers together. `None`: there is one worker, or all are of one unit.
     pub(crate) assigned: Option<Assigned>,
     pub(crate) match_spec: Arc<MatchSpec>,
+    /// Its rules, end of message and key, as text for users.
+    pub(crate) texts: Arc<Texts>,
     pub(crate) key: KeySpec,
     pub(crate) header: Option<HeaderRule>,
     pub(crate) host: Option<Arc<Region>>,
@@ -132,6 +134,7 @@ impl Prepared {
             units,
             assigned: self.assigned.clone(),
             match_spec: self.match_spec.clone(),
+            texts: self.texts.clone(),
             key: self.key.clone(),
             header: self.header.clone(),
             host: self.host.clone(),

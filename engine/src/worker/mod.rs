@@ -423,7 +423,7 @@ impl Worker {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let mut counts = self.core.telemetry.counts.clone();
-        for context in self.core.contexts.list.iter().flatten() {
+        for context in self.core.contexts.list.iter().flatten().filter(|context| context.may_have_counts()) {
             counts.merge(&context.counts);
         }
         Statistics { counts, latencies: self.core.telemetry.latencies.clone(), active: self.core.telemetry.active() }

@@ -285,10 +285,13 @@ impl Client {
     /// # Errors
     /// When the connection fails.
     pub fn stats(&mut self) -> Result<Stats, Error> {
-        match self.call(&Request::Stats, &[])?.0 {
+        self.send(&Request::Stats, &[])?;
+        let message = channel::receive_either::<Stats, Reply>(&self.stream)?.ok_or(Error::Closed)?;
+        message.body.or_else(|reply| match reply {
             Reply::Stats(stats) => Ok(stats),
+            Reply::Error { message } => Err(Error::Refused(message)),
             other => Err(unexpected(&other)),
-        }
+        })
     }
 
     /// On a daemon with `--nic loopback`: receives the frames of a pcap and returns the sent frames as a pcap.
@@ -319,6 +322,11 @@ impl Client {
     }
 
     fn call(&mut self, request: &Request, blob: &[u8]) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
+        self.send(request, blob)?;
+        self.receive()
+    }
+
+    fn send(&mut self, request: &Request, blob: &[u8]) -> Result<(), Error> {
         // A spind that refuses the connection sends the reason and closes it, possibly before this write.
         let written = channel::send(&self.stream, request, blob, None);
         if let Err(error) = written
@@ -326,7 +334,7 @@ impl Client {
         {
             return Err(error.into());
         }
-        self.receive()
+        Ok(())
     }
 
     fn receive(&self) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {

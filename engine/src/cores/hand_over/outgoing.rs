@@ -184,6 +184,7 @@ impl Outgoing {
         recycle.extend(left);
         if let Some(context) = contexts.list.get_mut(found.owner.0 as usize).and_then(Option::as_mut) {
             context.counts.add(counter, 1);
+            context.is_handed_over = true;
         }
         None
     }
