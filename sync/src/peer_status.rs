@@ -45,3 +45,13 @@ impl PeerStatus {
         self.lends.store(false, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::PeerStatus;
+
+    #[test]
+    fn its_thread_alone_writes_its_line() {
+        spin_testing::assert_lines!(PeerStatus { idle: "its thread", lends: "its thread" });
+    }
+}

@@ -13,7 +13,10 @@ use crate::event::{Event, NoEvent, Waiter};
 ///
 /// The reader stores `sleeping`, then checks the ring. The writer writes to the ring, then checks `sleeping`. Each has a sequentially
 /// consistent fence between the two. So at least one of them sees the other's write, and the reader never sleeps while an item waits.
+///
+/// It is on a cache line of its own, since its neighbours in memory may be those of any thread.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Wakeup {
     sleeping: AtomicBool,
     event: Event,
@@ -50,5 +53,15 @@ impl Wakeup {
         self.sleeping.store(false, Ordering::Relaxed);
         self.event.clear();
         result
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Wakeup;
+
+    #[test]
+    fn the_sleeper_alone_writes_its_line() {
+        spin_testing::assert_lines!(Wakeup { sleeping: "the sleeper", event: "" });
     }
 }

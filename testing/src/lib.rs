@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod fuse;
+mod lines;
 
 pub use fuse::UnansweredFile;
+pub use lines::{Field, check_lines, field_size};
 
 /// Says on standard error that a test, or a part of one, cannot run here, and why.
 ///

@@ -28,8 +28,9 @@ const fn index(slot: Slot) -> usize {
     slot.0 as usize % SLOTS
 }
 
-/// Shares of the contexts on the channels to a worker, which writes them.
+/// Shares of the contexts on the channels to a worker, which writes them when contexts change.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct QuotaTable {
     /// Whether senders enforce quotas: several contexts exist, and none stalls reception when its share is full.
     enforced: AtomicBool,
@@ -238,6 +239,12 @@ mod tests {
             transit.begin_batch(UNCOUNTED + 1, SIZE + 1 - all, || all - 1);
             assert_eq!([flood, other].map(|slot| admitted(&mut transit, slot, 5)), [1, 0]);
         }
+    }
+
+    #[test]
+    fn lines_have_one_writer() {
+        spin_testing::assert_lines!(QuotaTable { enforced: "the worker", shares: "the worker" });
+        spin_testing::assert_lines!(Drops { total: "the sender", by_slot: "the sender" });
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) const MAX_PASSING: usize = 1024;
 
 /// Cost of a frame, as measured by the thread that passes frames.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct PassCost {
     /// Running average in nanoseconds. One thread writes it.
     each: AtomicU64,
@@ -80,6 +81,11 @@ mod tests {
     use std::time::Duration;
 
     use super::{INITIAL_COST, MAX_COST, PassCost};
+
+    #[test]
+    fn the_thread_that_passes_frames_alone_writes_its_line() {
+        spin_testing::assert_lines!(PassCost { each: "the thread that passes frames", threads: "" });
+    }
 
     #[test]
     fn the_average_follows_what_is_measured() {

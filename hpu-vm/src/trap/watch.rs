@@ -321,3 +321,30 @@ impl Watch {
         is_recorded
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MonitorRecord, Watch};
+
+    #[test]
+    fn the_monitor_writes_no_line_of_a_thread_for_each_task() {
+        spin_testing::assert_lines!(MonitorRecord { sequence: "the monitor", cpu_time: "the monitor" });
+        // The monitor clears `is_checked` when it ends its checks of a thread, which is not for each task.
+        spin_testing::assert_lines!(Watch {
+            running: "its thread",
+            sequence: "its thread",
+            is_checked: "its thread",
+            check_after: "its thread",
+            timer: "its thread",
+            timer_exists: "its thread",
+            last_seen: "its thread",
+            used: "its thread",
+            last_tick: "its thread",
+            period: "its thread",
+            recheck_next: "its thread",
+            timed_out: "its thread",
+            monitor: "",
+            record: "the monitor",
+        });
+    }
+}

@@ -218,3 +218,20 @@ impl HandOver {
         self.incoming.receives && self.peers.iter().any(|peer| peer.lends())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{HandOverRx, HandOverTx};
+
+    /// One thread makes the ends of all channels, side by side.
+    #[test]
+    fn each_end_of_a_channel_is_on_lines_of_its_own() {
+        spin_testing::assert_lines!(HandOverTx {
+            frames: "the sender",
+            meta: "the sender",
+            quota: "the sender",
+            used: "the sender"
+        });
+        spin_testing::assert_lines!(HandOverRx { frames: "the receiver", meta: "the receiver", back: "the receiver" });
+    }
+}
