@@ -120,8 +120,8 @@ bench-engine: build handlers ## measure the engine in memory: time per packet an
 	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
 
-bench-units: deps-bench build handlers ## measure units: cost of one of eight, scaling to two threads, cache lines that two units write
-	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+bench-units: deps-bench build handlers ## measure units: cost of one of eight, two threads and a model of more, cache lines that two units write
+	for name in empty empty_three units; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-units cost
 	$(BIN)/spin-bench-units threads
 	bench/unit-lines.sh $(BIN)

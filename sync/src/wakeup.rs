@@ -14,7 +14,7 @@ use crate::event::{Event, NoEvent, Waiter};
 /// The reader stores `sleeping`, then checks the ring. The writer writes to the ring, then checks `sleeping`. Each has a sequentially
 /// consistent fence between the two. So at least one of them sees the other's write, and the reader never sleeps while an item waits.
 ///
-/// It is on a cache line of its own, since its neighbours in memory may be those of any thread.
+/// A wake-up has a cache line of its own, since its neighbours in memory may be those of any thread.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Wakeup {

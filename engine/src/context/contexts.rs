@@ -7,7 +7,7 @@ use spin_matcher::Table;
 use spin_matcher::table::CompiledEntry;
 use spin_shm::Region;
 
-use crate::context::{Context, Share};
+use crate::context::Context;
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, Home, InstallError, MatchSpec, User};
 use crate::sched::scheduler::MOST_WEIGHT;
@@ -220,11 +220,11 @@ impl Contexts {
         let sums: WeightSums = self.installed().filter(here).map(|context| context.weights).collect();
         let of_all: WeightSums = self.installed().map(|context| context.weights).collect();
         for context in self.list.iter_mut().flatten() {
-            let (runs_here, stalls) = (context.runs_here(), of_all.part(context.weights));
-            context.share = match runs_here {
-                true => Share::new(hers, sums.part(context.weights), stalls, context.run.full),
-                false => Share { stalls, ..Share::NONE },
-            };
+            // Packets of all contexts may arrive here and wait, so all have a part of the time.
+            context.share.stall_credit.set_part(of_all.part(context.weights));
+            if context.runs_here() {
+                context.share.set_part(hers, sums.part(context.weights), context.run.full);
+            }
         }
     }
 

@@ -27,7 +27,7 @@ use spin_abi::fault::Fault;
 use spin_abi::printable::printable;
 use spin_abi::rules::Target;
 use spin_matcher::table::CompiledEntry;
-use spin_matcher::{Eom, KeySpec, Rules, TableEntry};
+use spin_matcher::{Eom, TableEntry};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::Hpus;
@@ -86,39 +86,28 @@ impl Texts {
     /// The texts of a table entry.
     #[must_use]
     pub fn of(entry: &TableEntry) -> Self {
-        Self::new(&entry.rules, &entry.eom, &entry.key)
-    }
-
-    /// The texts of rules, an end-of-message predicate and a key.
-    #[must_use]
-    pub fn new(rules: &Rules, eom: &Eom, key: &KeySpec) -> Self {
-        let rules = rules.rules.iter().map(ToString::to_string).collect();
-        Self { rules, eom: eom.to_string(), key: key.to_string() }
+        let rules = entry.rules.rules.iter().map(ToString::to_string).collect();
+        Self { rules, eom: entry.eom.to_string(), key: entry.key.to_string() }
     }
 }
 
-/// A context's share of the packet buffer, in HERs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A context's share of the packet buffer, in HERs, and of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// The part of the time for which it may stall reception. Packets of all contexts may arrive here, so all have a part.
-    pub stalls: Part,
     /// The full share.
     pub hers: u32,
     /// The limit above which the `--full` policy applies: see [`Full`].
     pub soft_limit: u32,
+    /// The credit for stalling reception when that share is used up.
+    pub stall_credit: StallCredit,
 }
 
 impl Share {
-    /// No share.
-    pub const NONE: Self = Self { stalls: Part::new(0, 1), hers: 0, soft_limit: 0 };
-
-    /// The share of `hers` HERs for a context with these parts of the buffer and of the time for stalls.
-    #[must_use]
-    pub fn new(hers: u32, part: Part, stalls: Part, full: Full) -> Self {
+    /// Sets the share of `hers` HERs to a part.
+    pub fn set_part(&mut self, hers: u32, part: Part, full: Full) {
         // The share is at most `hers`, which fits.
-        let hers = u32::try_from(part.of(hers.into())).unwrap_or(u32::MAX).max(1);
-        let soft_limit = if full == Full::Mark { hers / 2 } else { hers };
-        Self { stalls, hers, soft_limit }
+        self.hers = u32::try_from(part.of(hers.into())).unwrap_or(u32::MAX).max(1);
+        self.soft_limit = if full == Full::Mark { self.hers / 2 } else { self.hers };
     }
 }
 
@@ -271,8 +260,6 @@ pub struct Context {
     pub share: Share,
     /// Whether packets of it that arrived here were for another worker.
     pub is_handed_over: bool,
-    /// The credit for stalling reception when that share is used up.
-    pub stall_credit: StallCredit,
     /// The requested options of its handlers.
     pub run: RunInfo,
     /// Counters.
@@ -302,9 +289,9 @@ impl Context {
         self.runs_here() || self.is_handed_over
     }
 
-    /// Whether its packets may stall reception when it has no room: it has `--full wait`, and no other context exists or it has credit.
+    /// Whether its packets may stall reception when it has no room: it has `--full wait`, and credit.
     pub(crate) fn may_stall(&self) -> bool {
-        self.run.full == Full::Wait && (self.share.stalls.is_whole() || self.stall_credit.is_available())
+        self.run.full == Full::Wait && self.share.stall_credit.is_available()
     }
 
     /// Whether messages of the context may time out.

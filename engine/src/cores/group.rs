@@ -207,7 +207,7 @@ impl WorkerGroup {
         prepared.handle = Some(handle);
         let placed = self.placements.borrow_mut().place(handle.id, &prepared);
         let assigned =
-            placed.and_then(|(units, workers)| Ok(Assigned { units, workers, entry: prepared.compile(handle.id)? }));
+            placed.and_then(|(units, workers)| Ok(Assigned::new(units, workers, prepared.compile(handle.id)?)));
         match assigned {
             Ok(assigned) => {
                 prepared.assigned = Some(assigned);

@@ -11,8 +11,7 @@ use spin_pspin::ids::Slot;
 
 use super::{HOST_ADDRESS, Home, Prepared, UnitRange, WorkerRange};
 use crate::context::event_ring::EventRing;
-use crate::context::{Context, ContextLabel, ContextLog, Matching, Replacement, Share};
-use crate::sched::stall_credit::StallCredit;
+use crate::context::{Context, ContextLabel, ContextLog, Matching, Replacement, Share, Texts};
 use crate::sched::weights::ContextWeight;
 use crate::worker::core::Core;
 
@@ -24,6 +23,8 @@ pub(super) fn context(
     core: &Core,
 ) -> Context {
     let Core { part, machine, telemetry, .. } = core;
+    let texts = prepared.assigned.as_ref().map(|assigned| assigned.texts.clone());
+    let texts = texts.unwrap_or_else(|| Texts::of(entry.entry()).into());
     let key_is_fpspin = prepared.key.is_fpspin();
     let assigned = prepared.assigned.as_ref();
     let (units, workers) =
@@ -45,7 +46,7 @@ pub(super) fn context(
         },
         weights: ContextWeight { uid: prepared.uid, user_weight: prepared.user_weight, weight: prepared.run.weight },
         matching: Matching::of(
-            (entry, prepared.texts),
+            (entry, texts),
             prepared.header,
             prepared.match_spec.ports.clone(),
             prepared.match_spec.send.clone().unwrap_or_default(),
@@ -56,9 +57,8 @@ pub(super) fn context(
         host: HostMemory::new(prepared.host, HOST_ADDRESS),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // The share is set when the context is in the list.
-        share: Share::NONE,
+        share: Share::default(),
         is_handed_over: false,
-        stall_credit: StallCredit::default(),
         run: prepared.run,
         counts: Counts::default(),
         replacement: Replacement { predecessor, ..Replacement::default() },

@@ -40,6 +40,15 @@ pub struct Assigned {
     pub workers: WorkerRange,
     /// Its compiled rules.
     pub entry: Arc<CompiledEntry>,
+    /// The entry as text for users.
+    pub texts: Arc<Texts>,
+}
+
+impl Assigned {
+    /// The units and workers that run a context with these rules.
+    pub(crate) fn new(units: UnitRange, workers: WorkerRange, entry: Arc<CompiledEntry>) -> Self {
+        Self { units, workers, texts: Texts::of(entry.entry()).into(), entry }
+    }
 }
 
 /// A context that is checked and whose memory exists, so that only attaching is left. [`Prepared::parts`] divides it between workers.
@@ -57,8 +66,6 @@ pub struct Prepared {
     /// What is decided for all workers together. `None`: there is one worker, or all are of one unit.
     pub(crate) assigned: Option<Assigned>,
     pub(crate) match_spec: Arc<MatchSpec>,
-    /// Its rules, end of message and key, as text for users.
-    pub(crate) texts: Arc<Texts>,
     pub(crate) key: KeySpec,
     pub(crate) header: Option<HeaderRule>,
     pub(crate) host: Option<Arc<Region>>,
@@ -118,7 +125,7 @@ impl Prepared {
     #[doc(hidden)]
     pub fn spread(mut self, workers: &[UnitPart]) -> Result<Vec<Self>, TableError> {
         let units = UnitRange { first: 0, count: workers.last().map_or(1, |worker| worker.unit + 1) };
-        self.assigned = Some(Assigned { units, workers: WorkerRange::ALL, entry: self.compile(1)? });
+        self.assigned = Some(Assigned::new(units, WorkerRange::ALL, self.compile(1)?));
         Ok(self.parts(workers))
     }
 
@@ -134,7 +141,6 @@ impl Prepared {
             units,
             assigned: self.assigned.clone(),
             match_spec: self.match_spec.clone(),
-            texts: self.texts.clone(),
             key: self.key.clone(),
             header: self.header.clone(),
             host: self.host.clone(),

@@ -19,6 +19,8 @@ const MAX_DEBT: Duration = SHARED_TIME;
 /// The stall credit of a context with `--full wait`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallCredit {
+    /// The context's part of the time.
+    part: Part,
     /// Picoseconds of stalls that are not repaid.
     debt: u64,
     /// Whether the debt exceeded [`MAX_DEBT`] and is not zero again.
@@ -26,15 +28,20 @@ pub struct StallCredit {
 }
 
 impl StallCredit {
+    /// Sets the context's part of the time, among all contexts.
+    pub(crate) const fn set_part(&mut self, part: Part) {
+        self.part = part;
+    }
+
     /// Adds the time of a stall to the debt.
     pub(crate) fn debit(&mut self, time: Duration) {
         self.debt = self.debt.saturating_add(picoseconds(time));
         self.over |= self.debt > picoseconds(MAX_DEBT);
     }
 
-    /// Repays debt for a time without a stall, at the rate of `part` to the part of all others.
-    pub(crate) fn repay(&mut self, time: Duration, part: Part) {
-        let regained = part.relative_to_others(picoseconds(time));
+    /// Repays debt for a time without a stall, at the rate of the context's part to that of all others.
+    pub(crate) fn repay(&mut self, time: Duration) {
+        let regained = self.part.relative_to_others(picoseconds(time));
         self.debt = self.debt.saturating_sub(regained);
         self.over &= self.debt > 0;
     }
@@ -42,7 +49,7 @@ impl StallCredit {
     /// Whether the context may stall.
     #[must_use]
     pub const fn is_available(&self) -> bool {
-        !self.over
+        self.part.is_whole() || !self.over
     }
 }
 
@@ -61,13 +68,14 @@ mod tests {
     /// Microseconds of stalls by a context that always has more packets than room.
     fn stalled(own: u64, others: u64) -> u64 {
         let (mut credit, mut stalled) = (StallCredit::default(), 0);
+        credit.set_part(Part::new(own, own + others));
         let step = Duration::from_micros(1);
         for _ in 0..1_000_000 {
             if credit.is_available() {
                 stalled += 1;
                 credit.debit(step);
             } else {
-                credit.repay(step, Part::new(own, own + others));
+                credit.repay(step);
             }
         }
         stalled

@@ -4,7 +4,7 @@
 //! all installed contexts, whether or not these have packets.
 
 /// A context's part of a whole: its user's share, times the context's share in the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     own: u64,
     all: u64,

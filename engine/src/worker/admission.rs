@@ -269,8 +269,8 @@ pub(crate) fn charge_waits(core: &mut Core, stall: Option<Stall>, poll: Duration
     for (number, context) in (0..).zip(&mut contexts.list) {
         let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
         match stall {
-            Some(Stall { slot: Slot(stall), .. }) if stall == number => context.stall_credit.debit(poll),
-            _ => context.stall_credit.repay(since, context.share.stalls),
+            Some(Stall { slot: Slot(stall), .. }) if stall == number => context.share.stall_credit.debit(poll),
+            _ => context.share.stall_credit.repay(since),
         }
     }
 }

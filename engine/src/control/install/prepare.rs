@@ -17,7 +17,7 @@ use crate::context::event_ring::EventRing;
 use crate::context::header_rule::HeaderRule;
 use crate::context::image_error::ImageError;
 use crate::context::loader::Loader;
-use crate::context::{Interpreted, Program, Texts};
+use crate::context::{Interpreted, Program};
 use crate::control::policy::grant::Grant;
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
@@ -88,7 +88,6 @@ impl Prepared {
             hook,
             image,
         };
-        let texts = Texts::new(&match_spec.rules, &match_spec.eom, &key).into();
         Ok(Self {
             handle: None,
             install: install.into(),
@@ -99,7 +98,6 @@ impl Prepared {
             units,
             assigned: None,
             match_spec: match_spec.into(),
-            texts,
             key,
             header,
             host,

@@ -1,12 +1,14 @@
-//! Measures units: the cost of one of eight beside one of one, and the scaling from one thread to two. Runs several for a count of the cache
-//! lines that two of them write (`bench/unit-lines.sh`).
+//! Measures units: the cost of one of eight beside one of one, and the throughput of two threads beside that of one and of a model. Runs
+//! several for a count of the cache lines that two of them write (`bench/unit-lines.sh`).
+
+mod scaling;
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
 use spin_nic::{SyntheticSource, Wakeup};
 
+use scaling::{Costs, Rates};
+
 type Failure = Box<dyn Error + Send + Sync>;
 
 const SIZES: Sizes = Sizes { queues: 1024, hers: 1024, dma_chunk: 1024 };
@@ -34,9 +38,26 @@ const SPAN: Duration = Duration::from_millis(60);
 const CLUSTERS: u32 = 4;
 /// Polls before a measurement.
 const WARM_UP: usize = 200;
+/// Frames of a thread, and so few that they are in the second-level cache.
+const FRAMES: usize = 512;
+const FEW_FRAMES: usize = 128;
+/// Rounds of turns of each case in a pass over all.
+const ROUNDS: u32 = 8;
 /// Handlers and sizes of their frames.
 const CASES: [(&str, usize); 5] =
     [("empty", 64), ("udp_pingpong", 64), ("udp_pingpong", 1514), ("empty_three", 64), ("histogram", 1024)];
+
+/// Cases of scaling: whether each unit has handler memory of its own, and the lines that a packet writes and other units do, too.
+const SCALED: [((&str, usize), bool, f64); 7] = [
+    (("empty", 64), true, 0.0),
+    (("udp_pingpong", 64), true, 0.0),
+    (("udp_pingpong", 1514), true, 0.0),
+    (("empty_three", 64), true, 0.0),
+    (("histogram", 1024), true, 0.0),
+    (("units", 128), true, 0.0),
+    // Its counters are in one line.
+    (("units", 128), false, 1.0),
+];
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -54,10 +75,10 @@ enum What {
         #[arg(long, default_value_t = 15)]
         rounds: usize,
     },
-    /// Packets per second of two threads of two units, beside one.
+    /// Packets per second of two threads of two units beside one, and what a model says of these and of more threads.
     Threads {
-        #[arg(long, default_value_t = 15)]
-        rounds: usize,
+        #[arg(long, default_value_t = 11)]
+        passes: usize,
     },
     /// Polls units in turn, each on its thread, with a mark for a trace of memory accesses before each poll.
     Lines { units: usize, polls: usize },
@@ -70,6 +91,11 @@ impl Unit {
     fn poll(&mut self) -> Result<(), Failure> {
         self.0.poll(|| Duration::ZERO)?;
         Ok(())
+    }
+
+    /// Polls once. Returns how many packets were run.
+    fn poll_some(&mut self) -> Result<u64, Failure> {
+        Ok(self.0.poll(|| Duration::ZERO)? as u64)
     }
 
     fn runs(&self) -> u64 {
@@ -91,13 +117,21 @@ struct Made {
     loader: Arc<Loader>,
     frames: Arc<[Vec<u8>]>,
     size: usize,
+    /// Number of frame buffers.
+    count: usize,
     part: UnitPart,
     context: Prepared,
     hand_over: Option<HandOver>,
 }
 
 /// The workers of `units` units, each of which runs the context. With several, they might hand packets to each other.
-fn made(args: &Args, (handler, size): (&str, usize), units: usize, clusters: u32) -> Result<Vec<Made>, Failure> {
+fn made(
+    args: &Args,
+    (handler, size): (&str, usize),
+    units: usize,
+    clusters: u32,
+    (count, per_unit): (usize, bool),
+) -> Result<Vec<Made>, Failure> {
     let image = std::fs::read(args.images.join(handler).with_extension("elf"))?;
     let loader = Arc::new(
         Loader::new(Machine { clusters, ..Machine::PSPIN }, Engine::Jit).with_units(units as u32, SIZES.queues),
@@ -105,6 +139,7 @@ fn made(args: &Args, (handler, size): (&str, usize), units: usize, clusters: u32
     let install = Install {
         rules: vec!["udp dport 9-24".into()],
         units: Some(UnitCount::ALL),
+        handler_mem_per_unit: per_unit,
         host_mem: 4096,
         scratchpad: 32 << 10,
         ..Install::default()
@@ -118,7 +153,7 @@ fn made(args: &Args, (handler, size): (&str, usize), units: usize, clusters: u32
     let contexts = prepared.spread(&parts)?;
     let all = parts.into_iter().zip(contexts).map(|(part, context)| {
         let (loader, frames, hand_over) = (loader.clone(), frames.clone(), hand_over.next());
-        Made { loader, frames, size, part, context, hand_over }
+        Made { loader, frames, size, count, part, context, hand_over }
     });
     Ok(all.collect())
 }
@@ -126,8 +161,8 @@ fn made(args: &Args, (handler, size): (&str, usize), units: usize, clusters: u32
 impl Made {
     /// Starts a worker, and lets it poll some times.
     fn start(self, polls: usize) -> Result<Unit, Failure> {
-        let Self { loader, frames, size, part, context, hand_over } = self;
-        let nic = Box::new(SyntheticSource::new(&frames, size, 512)?);
+        let Self { loader, frames, size, count, part, context, hand_over } = self;
+        let nic = Box::new(SyntheticSource::new(&frames, size, count)?);
         let worker = Worker::new(loader, nic, SIZES, Schedule::default(), part.clusters.clone())?;
         let mut worker = worker.in_unit(part.worker, part.unit);
         if let Some(hand_over) = hand_over {
@@ -145,7 +180,7 @@ impl Made {
 }
 
 fn units(args: &Args, case: (&str, usize), units: usize) -> Result<Vec<Unit>, Failure> {
-    made(args, case, units, CLUSTERS)?.into_iter().map(|made| made.start(WARM_UP)).collect()
+    made(args, case, units, CLUSTERS, (FRAMES, false))?.into_iter().map(|made| made.start(WARM_UP)).collect()
 }
 
 /// A UDP frame. Its ports match the rule also after a handler has swapped them.
@@ -193,42 +228,52 @@ fn cost(args: &Args, rounds: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Packets per second of units, each on a thread and core of its own.
-fn throughput(made: Vec<Made>) -> Result<f64, Failure> {
-    let begin = Barrier::new(made.len());
-    let measure = |core: usize, made: Made| -> Result<f64, Failure> {
-        spin_nic::affinity::pin(core)?;
-        let unit = made.start(WARM_UP);
-        begin.wait();
-        Ok(1e9 / unit?.measure()?)
-    };
-    thread::scope(|scope| {
-        let measure = &measure;
-        let start = |(core, made)| scope.spawn(move || measure(core, made));
-        let threads: Vec<_> = made.into_iter().enumerate().map(start).collect();
-        let mut sum = 0.0;
-        for thread in threads {
-            sum += thread.join().map_err(|_| "a thread panicked")??;
-        }
-        Ok(sum)
+/// Rates of two units, each on a thread of its own, with so many frames each.
+fn rates(args: &Args, case: (&str, usize), frames: usize, per_unit: bool, rounds: u32) -> Result<Rates, Failure> {
+    let made = made(args, case, 2, CLUSTERS, (frames, per_unit))?;
+    let made: Vec<_> = made.into_iter().map(|made| Mutex::new(Some(made))).collect();
+    scaling::measure(rounds, |number| {
+        let made = made[number].lock().map_err(|_| "a thread panicked")?.take();
+        made.ok_or("a thread has one unit")?.start(WARM_UP)
     })
 }
 
-fn threads(args: &Args, rounds: usize) -> Result<(), Failure> {
-    println!("{:<20} {:>12} {:>12} {:>8}", "case", "one thread", "two threads", "ratio");
-    for case in CASES {
-        let mut rates = [Vec::new(), Vec::new()];
-        let mut ratios = Vec::new();
-        for _ in 0..rounds {
-            let mut alone = made(args, case, 2, CLUSTERS)?;
-            alone.truncate(1);
-            let pair = [throughput(alone)?, throughput(made(args, case, 2, CLUSTERS)?)?];
-            rates.iter_mut().zip(pair).for_each(|(rates, rate)| rates.push(rate));
-            ratios.push(pair[1] / pair[0]);
+fn threads(args: &Args, passes: usize) -> Result<(), Failure> {
+    let (mut machines, mut measured) = (Vec::new(), SCALED.map(|_| Vec::new()));
+    for _ in 0..passes {
+        machines.push(scaling::Machine::measure(ROUNDS)?);
+        for (&(case, per_unit, _), all) in SCALED.iter().zip(&mut measured) {
+            let of = |frames| rates(args, case, frames, per_unit, ROUNDS);
+            all.push((of(FRAMES)?, of(FEW_FRAMES)?));
         }
-        let [one, two] = rates.map(median);
-        let name = format!("{}/{}", case.0, case.1);
-        println!("{name:<20} {:>7.2} Mpps {:>7.2} Mpps {:>8.3}", one / 1e6, two / 1e6, median(ratios));
+    }
+    let machine = scaling::Machine::median(&machines);
+    println!(
+        "slowdown by a second thread: instructions {:.3}, memory {:.3}; a line that both write: {:.1} ns\n",
+        machine.instructions,
+        machine.memory,
+        machine.shared_line * 1e9
+    );
+    println!(
+        "{:<20} {:>9} {:>9} {:>6} {:>7} {:>16} {:>7} {:>7} {:>20}",
+        "case", "one", "memory", "lines", "two", "spread", "model", "error", "model: four, eight"
+    );
+    for ((case, per_unit, shared_lines), all) in SCALED.into_iter().zip(measured) {
+        let time = |of: fn(&(Rates, Rates)) -> Rates| median(all.iter().map(|pass| 1.0 / of(pass).alone).collect());
+        let (many, few) = (time(|pass| pass.0), time(|pass| pass.1));
+        let costs = Costs { instructions: few.min(many), memory: (many - few).max(0.0), shared_lines };
+        let [two, four, eight] = [2, 4, 8].map(|threads| costs.predict(machine, threads));
+        let ratios: Vec<f64> = all.iter().map(|(many, _)| many.ratio()).collect();
+        let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(least, most), &at| (least.min(at), most.max(at)));
+        let ratio = median(ratios);
+        let name = format!("{}/{}{}", case.0, case.1, if per_unit { "" } else { ", shared" });
+        println!(
+            "{name:<20} {:>6.1} ns {:>6.1} ns {shared_lines:>6} {ratio:>7.3} {:>16} {two:>7.3} {:>6.1}% {four:>10.2} {eight:>9.2}",
+            many * 1e9,
+            costs.memory * 1e9,
+            format!("{least:.3} to {most:.3}"),
+            (ratio / two - 1.0) * 100.0
+        );
     }
     Ok(())
 }
@@ -258,7 +303,8 @@ fn lines(args: &Args, count: usize, polls: usize) -> Result<(), Failure> {
         let poll = &poll;
         let start = |(number, made)| scope.spawn(move || poll(number, made));
         // valgrind has less room for address spaces of guests.
-        let threads: Vec<_> = made(args, ("udp_pingpong", 64), count, 1)?.into_iter().enumerate().map(start).collect();
+        let threads: Vec<_> =
+            made(args, ("udp_pingpong", 64), count, 1, (FRAMES, false))?.into_iter().enumerate().map(start).collect();
         let mut sum = 0;
         for thread in threads {
             sum += thread.join().map_err(|_| "a thread panicked")??;
@@ -278,7 +324,7 @@ fn run() -> Result<(), Failure> {
     let args = Args::parse();
     match args.what {
         What::Cost { rounds } => cost(&args, rounds),
-        What::Threads { rounds } => threads(&args, rounds),
+        What::Threads { passes } => threads(&args, passes),
         What::Lines { units, polls } => lines(&args, units, polls),
     }
 }
