@@ -15,7 +15,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: test-budget test-long bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-units bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook bench-proofs fuzz-long check-long loom install clean
+.PHONY: test-budget test-long test-units bounds-long mutants help demo-possible demo-apps deps-build deps-demo deps-apps deps-test deps-bench deps-python python-wheel build handlers demo test lint test-aarch64 bench bench-all bench-compare bench-report bench-wire bench-engine bench-units bench-handlers bench-large bench-watchdog bench-installs bench-pspin bench-events bench-hook bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,11 +62,18 @@ test: deps-test ## run all tests: unit, property, qemu comparison, bounded fuzzi
 test-budget: ## run all tests as `make test` does; a suite over its budget of CPU time is an error
 	$(MAKE) --no-print-directory test ENFORCE=--enforce
 
-test-long: bounds-long fuzz-long check-long mutants ## run what `make test` bounds, in full, and a sample of planted faults
+test-long: bounds-long test-units fuzz-long check-long mutants ## run what `make test` bounds, in full, and a sample of planted faults
 
 bounds-long: deps-test ## run the tests with all their cases (SPIN_TEST_LONG=1)
 	SPIN_TEST_LONG=1 $(CARGO) test --locked --workspace --test oracle --test keys --test headers --test fpspin --test published --test packet_mode --test impair --test pktgen --test mpq_oracle --test header_rule --test xdp_filter --test hook_escape --test hook_handlers --test regions --test extending --test libspin_c --test persistence
 	SPIN_TEST_LONG=1 $(MAKE) --no-print-directory loom
+
+ENGINE_SUITES = accounts allocations descriptor_close handlers header_rule hook_rights leaks packet_mode replace sandbox send_rights steering undone unsent user_limits verdicts
+
+test-units: deps-test ## run the tests of the engine, of spind and of applications with eight units
+	SPIN_UNITS=8 $(CARGO) test --locked -p spin-engine $(ENGINE_SUITES:%=--test %)
+	SPIN_UNITS=8:own $(CARGO) test --locked -p spin-engine --test sharing $(ENGINE_SUITES:%=--test %)
+	SPIN_UNITS=8 $(CARGO) test --locked -p spin-tests
 
 mutants: deps-test ## plant faults (cargo-mutants) that the tests should find: a sample of the core modules (GROUPS, SPIN_MUTANTS, SPIN_MUTANTS_SEED)
 	deploy/mutants.sh $(GROUPS)

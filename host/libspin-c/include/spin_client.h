@@ -81,6 +81,7 @@ typedef struct spin_capabilities {
     uint64_t watchdog_us;    /* time limit of a handler */
     uint64_t guarantees;     /* bits of spin_guarantee */
     char version[32];        /* of spind */
+    uint64_t units;          /* PsPIN units, which threads belong to */
 } spin_capabilities;
 
 /* size is sizeof(spin_capabilities); fields that this library does not know are zero. */
@@ -174,6 +175,11 @@ int spin_set_rules(const spin_client *client, uint32_t context, const char *cons
  * scratchpads. At most 16 MiB at a time. Aligned doublewords are written atomically, in order of their addresses. */
 int spin_read_memory(const spin_client *client, uint32_t context, uint32_t address, void *to, size_t len);
 int spin_write_memory(const spin_client *client, uint32_t context, uint32_t address, const void *from, size_t len);
+
+/* The same in one unit of a context, by number from 0 among those that run it; spin_read_memory and spin_write_memory use unit 0. Units
+ * have scratchpads of their own, and handler memory too after spin_options_set_handler_memory_per_unit. */
+int spin_read_unit_memory(const spin_client *client, uint32_t context, uint32_t unit, uint32_t address, void *to, size_t len);
+int spin_write_unit_memory(const spin_client *client, uint32_t context, uint32_t unit, uint32_t address, const void *from, size_t len);
 
 /* -- Regions: further host memory of contexts -- */
 

@@ -26,10 +26,11 @@ pub struct Capabilities {
     watchdog_us: u64,
     guarantees: u64,
     version: [c_char; 32],
+    units: u64,
 }
 
 /// The header's size: `tests/header.c` checks it there.
-const _: () = assert!(size_of::<Capabilities>() == 112);
+const _: () = assert!(size_of::<Capabilities>() == 120);
 
 impl From<libspin::Capabilities> for Capabilities {
     fn from(from: libspin::Capabilities) -> Self {
@@ -50,6 +51,7 @@ impl From<libspin::Capabilities> for Capabilities {
             watchdog_us: limits.watchdog_us,
             guarantees: guarantees(from.guarantees),
             version: version(&from.version),
+            units: from.units.into(),
         }
     }
 }

@@ -156,6 +156,23 @@ pub unsafe extern "C" fn spin_read_memory(
     to: *mut c_void,
     len: usize,
 ) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { spin_read_unit_memory(client, context, 0, address, to, len) }
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `client` is null or a valid handle; `to` is null or `len` bytes from there may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_read_unit_memory(
+    client: *const Connection,
+    context: u32,
+    unit: u32,
+    address: u32,
+    to: *mut c_void,
+    len: usize,
+) -> c_int {
     guarded(|| {
         if to.is_null() {
             return Err(Error::Null("to"));
@@ -166,7 +183,7 @@ pub unsafe extern "C" fn spin_read_memory(
         // The program's bytes may be uninitialised, and no slice may have such bytes.
         let mut read = vec![0; len];
         // SAFETY: guaranteed by the caller.
-        unsafe { locked(client)? }.read_memory(context, address, &mut read)?;
+        unsafe { locked(client)? }.read_unit_memory(context, unit, address, &mut read)?;
         // SAFETY: `to` is not null, and the caller guarantees its `len` bytes; the vector is this function's own.
         unsafe { ptr::copy_nonoverlapping(read.as_ptr(), to.cast(), len) };
         Ok(())
@@ -185,10 +202,27 @@ pub unsafe extern "C" fn spin_write_memory(
     from: *const c_void,
     len: usize,
 ) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { spin_write_unit_memory(client, context, 0, address, from, len) }
+}
+
+/// See `spin_client.h`.
+///
+/// # Safety
+/// `client` is null or a valid handle; `from` is null or points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spin_write_unit_memory(
+    client: *const Connection,
+    context: u32,
+    unit: u32,
+    address: u32,
+    from: *const c_void,
+    len: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: guaranteed by the caller.
         let from = unsafe { bytes("from", from, len)? };
         // SAFETY: guaranteed by the caller.
-        Ok(unsafe { locked(client)? }.write_memory(context, address, from)?)
+        Ok(unsafe { locked(client)? }.write_unit_memory(context, unit, address, from)?)
     })
 }

@@ -5,11 +5,12 @@
 
 #define AT(type, field, offset) static_assert(offsetof(type, field) == offset, #type "." #field)
 
-static_assert(sizeof(spin_capabilities) == 112, "capabilities");
+static_assert(sizeof(spin_capabilities) == 120, "capabilities");
 AT(spin_capabilities, scratchpad, 28);
 AT(spin_capabilities, contexts, 32);
 AT(spin_capabilities, guarantees, 72);
 AT(spin_capabilities, version, 80);
+AT(spin_capabilities, units, 112);
 static_assert(sizeof(spin_event) == 40, "event");
 AT(spin_event, kind, 0);
 AT(spin_event, flow, 4);

@@ -67,6 +67,8 @@ static void null_pointers(spin_client *client, spin_options *options, spin_image
     EXPECT(SPIN_E_NULL, spin_set_rules(client, id, rules, 2, NULL));
     EXPECT(SPIN_E_NULL, spin_read_memory(client, id, 0, NULL, 4));
     EXPECT(SPIN_E_NULL, spin_write_memory(client, id, 0, NULL, 4));
+    EXPECT(SPIN_E_NULL, spin_read_unit_memory(client, id, 0, 0, NULL, 4));
+    EXPECT(SPIN_E_NULL, spin_write_unit_memory(client, id, 0, 0, NULL, 4));
     EXPECT(SPIN_E_NULL, spin_events_open(NULL, id, &events));
     EXPECT(SPIN_E_NULL, spin_events_poll(NULL, &event));
     EXPECT(SPIN_E_NULL, spin_events_wait(NULL, 1));
@@ -131,14 +133,20 @@ static void refusals(spin_client *client, spin_context *context, spin_image *ima
     EXPECT(SPIN_OK, spin_write_memory(client, id, address, written, 8));
     EXPECT(SPIN_OK, spin_read_memory(client, id, address, got, 7));
     HOLDS(size >= 8 && memcmp(got, "seven...", 9) == 0);
+    EXPECT(SPIN_OK, spin_write_unit_memory(client, id, 0, address, "unit", 4));
+    EXPECT(SPIN_OK, spin_read_unit_memory(client, id, 0, address, got, 4));
+    HOLDS(memcmp(got, "unit", 4) == 0);
+    EXPECT(SPIN_E_REFUSED, spin_read_unit_memory(client, id, 1, address, got, 4));
+    EXPECT(SPIN_E_REFUSED, spin_write_unit_memory(client, id, 1, address, got, 4));
     /* A program with an older header has a shorter structure; one with a newer header has zeros. */
     memset(&known, 0x55, sizeof known);
     EXPECT(SPIN_OK, spin_capabilities_read(client, &known, 8));
-    HOLDS(known.protocol == spin_protocol_version() && known.threads == 1 && known.clusters == 0x55555555);
+    HOLDS(known.protocol == spin_protocol_version() && known.threads >= 1 && known.clusters == 0x55555555);
     memset(large, 0x55, sizeof known + 9);
     EXPECT(SPIN_OK, spin_capabilities_read(client, (spin_capabilities *)large, sizeof known + 8));
     memcpy(&known, large, sizeof known);
     HOLDS(large[sizeof known] == 0 && large[sizeof known + 7] == 0 && large[sizeof known + 8] == 0x55);
+    HOLDS(known.units >= 1 && known.units <= known.threads);
     const spin_capabilities *k = &known;
     printf("%u %u %u %u %u %u %u %u", k->protocol, k->threads, k->clusters, k->hpus_per_cluster, k->max_frame, k->max_payload,
            k->handler_memory, k->scratchpad);

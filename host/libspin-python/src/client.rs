@@ -77,11 +77,12 @@ impl Client {
         self.0.call(py, move |spind| spind.detach(context, address))
     }
 
-    /// Reads NIC memory.
+    /// Reads NIC memory of a unit.
     fn read_memory<'py>(
         &self,
         py: Python<'py>,
         context: u32,
+        unit: u32,
         address: u32,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
@@ -91,14 +92,14 @@ impl Client {
         }
         let read = self.0.call(py, move |spind| {
             let mut read = vec![0; length];
-            spind.read_memory(context, address, &mut read).map(|()| read)
+            spind.read_unit_memory(context, unit, address, &mut read).map(|()| read)
         })?;
         Ok(PyBytes::new(py, &read))
     }
 
-    /// Writes NIC memory.
-    fn write_memory(&self, py: Python<'_>, context: u32, address: u32, data: PyBackedBytes) -> PyResult<()> {
-        self.0.call(py, move |spind| spind.write_memory(context, address, &data))
+    /// Writes NIC memory of a unit.
+    fn write_memory(&self, py: Python<'_>, context: u32, unit: u32, address: u32, data: PyBackedBytes) -> PyResult<()> {
+        self.0.call(py, move |spind| spind.write_unit_memory(context, unit, address, &data))
     }
 
     /// Replaces the rules of a context.

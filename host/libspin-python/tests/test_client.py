@@ -35,6 +35,10 @@ class Contexts(SpindTest):
         self.assertGreaterEqual(size, 4096)
         spind.write_memory(context, address, memoryview(b"12345678"))
         self.assertEqual(spind.read_memory(context.id, address + 2, 4), b"3456")
+        spind.write_memory(context, address, b"unit", unit=0)
+        self.assertEqual(spind.read_memory(context, address, 4, unit=0), b"unit")
+        with self.assertRaises(libspin.RefusedError):
+            spind.read_memory(context, address, 4, unit=1)
         with self.assertRaises(libspin.RefusedError):
             spind.read_memory(context, 4, 4)
         with self.assertRaisesRegex(libspin.InvalidValueError, "at most 16777216"):

@@ -157,13 +157,20 @@ class Client:
         """Returns a context's events, beginning with the oldest one that is still stored."""
         return Events(self._spind.events(_id(context)))
 
-    def read_memory(self, context: int | Context, address: int, length: int) -> bytes:
-        """Reads NIC memory of a context that this client installed, at most 16 MiB at a time."""
-        return self._spind.read_memory(_id(context), address, length)
+    def read_memory(self, context: int | Context, address: int, length: int, *, unit: int = 0) -> bytes:
+        """Reads NIC memory of a context that this client installed, at most 16 MiB at a time.
 
-    def write_memory(self, context: int | Context, address: int, data: "ReadableBuffer") -> None:
-        """Writes NIC memory of a context that this client installed. Aligned doublewords are written atomically."""
-        self._spind.write_memory(_id(context), address, _bytes(data))
+        `unit` counts from 0 among the units that run the context. Units have scratchpads of their own, and handler memory too
+        with `handler_mem_per_unit`.
+        """
+        return self._spind.read_memory(_id(context), unit, address, length)
+
+    def write_memory(self, context: int | Context, address: int, data: "ReadableBuffer", *, unit: int = 0) -> None:
+        """Writes NIC memory of a context that this client installed. Aligned doublewords are written atomically.
+
+        For `unit` see `read_memory`.
+        """
+        self._spind.write_memory(_id(context), unit, address, _bytes(data))
 
     def set_rules(self, context: int | Context, rules: Sequence[str], *, eom: str | None = None) -> None:
         """Replaces all rules of a context. Without `eom`, each datagram is a message."""
