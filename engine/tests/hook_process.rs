@@ -84,6 +84,7 @@ impl Memory {
             machine: MACHINE,
             hpu: (0, 0),
             first_hpu: 0,
+            first_flow: 0,
             processors: 32,
             ranges: Vec::new(),
             host_queue: None,
@@ -94,6 +95,7 @@ impl Memory {
             handler_mem: (image.handler_mem_end(), MACHINE.handler_mem_size / 2),
             scratchpads: [(0, 0); 4],
             host: (0, 0),
+            unit: [0; 2],
         };
         let mut configuration = [0; Maps::CONFIGURATION_SIZE as usize];
         configuration[..8].copy_from_slice(&1_000_000_u64.to_ne_bytes());

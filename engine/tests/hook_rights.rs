@@ -48,6 +48,7 @@ impl Lab {
             machine: MACHINE,
             hpu: (0, 0),
             first_hpu: 0,
+            first_flow: 0,
             processors: 1,
             ranges: vec![Range { base, len: HANDLER_MEM, writable: true, map: Maps::MEMORY, offset: 0 }],
             host_queue: None,
@@ -57,7 +58,8 @@ impl Lab {
         let entry = self.image.handler(Kind::Payload).expect("one");
         let source = Source { code: self.image.code(), entry, taken: &self.taken };
         let translated = Translated::new(source, &layout, Options::default()).expect("eligible");
-        let description = Description { handler_mem: (base, HANDLER_MEM), scratchpads: [(0, 0); 4], host: (0, 0) };
+        let description =
+            Description { handler_mem: (base, HANDLER_MEM), scratchpads: [(0, 0); 4], host: (0, 0), unit: [0; 2] };
         let mut configuration = vec![0; Maps::CONFIGURATION_SIZE as usize];
         configuration[..8].copy_from_slice(&100_000_u64.to_ne_bytes());
         let (mut slots, mut memory) = (layout.slots(&description), vec![0; HANDLER_MEM as usize]);

@@ -1,5 +1,6 @@
 //! State shared by contexts: images, once per user, and translations, once for all. Any thread may load.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -9,6 +10,7 @@ use hpu_vm::memory::Region;
 use hpu_vm::weak_cache::WeakCache;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::{Machine, PSPIN_QUEUES};
+use spin_abi::unit::UnitIndex;
 
 use crate::context::FileId;
 use crate::context::image_error::ImageError;
@@ -29,8 +31,25 @@ type ImageKey = (u32, FileId, u32);
 pub struct UnitSizes {
     /// Number of units.
     pub count: u32,
-    /// Number of flow ids that each has.
+    /// Number of flow ids that each has: those of its queues, then those of programs in the XDP hook.
     pub flows: u32,
+}
+
+impl UnitSizes {
+    /// `count` units, whose workers have so many flow ids for their queues together.
+    fn new(count: u32, of_queues: u32, machine: &Machine) -> Self {
+        Self { count, flows: of_queues + machine.clusters * machine.hpus_per_cluster }
+    }
+
+    /// The unit with this `number` among `units` that run a context.
+    pub(crate) const fn index(&self, machine: &Machine, number: u32, units: u32) -> UnitIndex {
+        UnitIndex { number, units, hpus: machine.clusters * machine.hpus_per_cluster, flows: self.flows }
+    }
+
+    /// The flow ids of programs in the XDP hook, by `hpu_gid`.
+    pub(crate) fn hook_flows(&self, machine: &Machine) -> Range<u32> {
+        self.flows - machine.clusters * machine.hpus_per_cluster..self.flows
+    }
 }
 
 /// Loads images for one machine.
@@ -65,7 +84,7 @@ impl Loader {
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
         let (compat, images, hook_images, programs, translations, kernel_tier, ledger, perf_map) = Default::default();
-        let units = UnitSizes { count: 1, flows: PSPIN_QUEUES };
+        let units = UnitSizes::new(1, PSPIN_QUEUES, &machine);
         Self {
             machine,
             engine,
@@ -90,8 +109,8 @@ impl Loader {
     /// Sets the number of units, whose workers have `queues` message queues each.
     #[must_use]
     pub fn with_units(self, count: u32, queues: u32) -> Self {
-        let flows = FlowNumbers::end(queues, self.machine.clusters);
-        Self { units: UnitSizes { count, flows }, ..self }
+        let of_queues = FlowNumbers::end(queues, self.machine.clusters);
+        Self { units: UnitSizes::new(count, of_queues, &self.machine), ..self }
     }
 
     /// Sets whether handlers may run in the kernel's XDP hook.

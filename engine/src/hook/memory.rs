@@ -3,6 +3,7 @@
 use hpu_vm::bpf::Layout;
 use hpu_vm::bpf::layout::{Description, Maps, Range};
 use spin_abi::map::{Machine, PAGE};
+use spin_abi::unit::UnitIndex;
 use spin_pspin::hpu::memory::{ContextMemory, ImageMemory, MappedBytes};
 
 /// Maps of the handler's memory: the image's, then the context's own.
@@ -12,13 +13,14 @@ const CONTEXT: u32 = Maps::MEMORY + 1;
 pub const QUEUE: u32 = Maps::MEMORY + 2;
 
 /// The memory of a handler for its program, with no processors as yet. With page checks, ranges extend to the ends of their pages, as in user space.
+/// `first_hpu`, `first_flow`: the numbers that user space does not use begin there.
 #[must_use]
 pub fn layout(
     machine: &Machine,
     image: &ImageMemory,
     memory: &ContextMemory,
     whole_pages: bool,
-    first_hpu: u32,
+    (first_hpu, first_flow): (u32, u32),
 ) -> Layout {
     let range = |(base, bytes): (u32, MappedBytes), map: u32| {
         let len = if whole_pages { (base + bytes.len).next_multiple_of(PAGE) - base } else { bytes.len };
@@ -31,6 +33,7 @@ pub fn layout(
         machine: *machine,
         hpu: (0, 0),
         first_hpu,
+        first_flow,
         processors: 0,
         ranges: own.chain(parts).collect(),
         host_queue: None,
@@ -41,6 +44,6 @@ pub fn layout(
 
 /// Content of the task registers. `host`: address and size of host memory.
 #[must_use]
-pub fn description(memory: &ContextMemory, host: (u64, u32)) -> Description {
-    Description { handler_mem: memory.handler(), scratchpads: memory.scratchpads(), host }
+pub fn description(memory: &ContextMemory, host: (u64, u32), unit: UnitIndex) -> Description {
+    Description { handler_mem: memory.handler(), scratchpads: memory.scratchpads(), host, unit: unit.words() }
 }

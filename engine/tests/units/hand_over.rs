@@ -165,7 +165,7 @@ fn a_context_spreads_over_units_with_memory_of_its_own_or_shared() {
             for far in &mut of.far {
                 take_replies(far, |reply| {
                     let [unit, count, gid, flow, hpus, flows] = [0, 1, 2, 3, 4, 5].map(|at| word(reply, at));
-                    assert_eq!((count, hpus, flows), (units, 32, 256 + 4 * 256));
+                    assert_eq!((count, hpus, flows), (units, 32, 256 + 4 * 256 + 32));
                     assert!(
                         unit < units && gid / hpus == unit && flow / flows == unit,
                         "{unit}: HPU {gid}, flow {flow}"

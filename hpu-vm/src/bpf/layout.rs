@@ -2,6 +2,7 @@
 
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
+use spin_abi::unit::UNIT_WORDS;
 
 use super::insn::MapIndex;
 
@@ -308,6 +309,8 @@ pub struct Description {
     pub scratchpads: [(u32, u32); Machine::MAX_CLUSTERS as usize],
     /// Address and size of host memory.
     pub host: (u64, u32),
+    /// What says which unit the handlers are in: [`UnitIndex::words`](spin_abi::unit::UnitIndex::words).
+    pub unit: [u32; 2],
 }
 
 /// The host in whose name handlers answer.
@@ -328,6 +331,8 @@ pub struct Layout {
     pub hpu: (u32, u32),
     /// Number of the first HPU that processors are in each cluster: those before it are user space's.
     pub first_hpu: u32,
+    /// The `flow_id` of handlers on HPU 0: those before it are user space's, unless the handlers' ABI has none beyond.
+    pub first_flow: u32,
     /// Number of processors with a slot. Each has an HPU of its own.
     pub processors: u32,
     /// Memory that all processors share.
@@ -355,9 +360,14 @@ impl Layout {
         (0..self.processors).flat_map(|processor| self.slot(description, processor)).collect()
     }
 
-    /// The number that handlers on a processor have as `hpu_gid` and `flow_id`.
+    /// The number that handlers on a processor have as `flow_id`.
     #[must_use]
     pub const fn flow_id(&self, processor: u32) -> u32 {
+        self.first_flow + self.hpu_gid(processor)
+    }
+
+    /// The number that handlers on a processor have as `hpu_gid`.
+    const fn hpu_gid(&self, processor: u32) -> u32 {
         let (cluster, hpu) = self.place(processor);
         cluster * self.machine.hpus_per_cluster + hpu
     }
@@ -369,7 +379,7 @@ impl Layout {
 
     fn slot(&self, description: &Description, processor: u32) -> Vec<u8> {
         let (cluster, hpu) = self.place(processor);
-        let gid = self.flow_id(processor);
+        let gid = self.hpu_gid(processor);
         let mut slot = vec![0; SLOT as usize];
         let mut put = |address: u32, value: u32| {
             let at = (address - self.stack()) as usize;
@@ -385,12 +395,15 @@ impl Layout {
             (regs::HOST_MEM_SIZE, description.host.1),
             (regs::L2_PACKET_ADDR, self.l2_packet()),
             (regs::HOME_CLUSTER, cluster),
-            (regs::FLOW_ID, gid),
+            (regs::FLOW_ID, self.flow_id(processor)),
         ];
         registers.into_iter().for_each(|(register, value)| put(self.task() + register - regs::TASK_FIRST, value));
         for (index, (base, size)) in (0..).zip(description.scratchpads) {
             put(self.task() + regs::SCRATCHPAD_ADDR + 4 * index - regs::TASK_FIRST, base);
             put(self.task() + regs::SCRATCHPAD_SIZE + 4 * index - regs::TASK_FIRST, size);
+        }
+        for (word, value) in (0..).zip(description.unit) {
+            put(self.task() + UNIT_WORDS + 4 * word, value);
         }
         for (word, value) in (0..).zip([self.task(), gid, cluster, hpu]) {
             put(self.arguments() + 4 * word, value);

@@ -166,6 +166,7 @@ fn layout(program: &Program, processors: u32) -> Layout {
         machine: MACHINE,
         hpu: (CLUSTER, HPU),
         first_hpu: 0,
+        first_flow: 0,
         processors,
         ranges: ranges.collect(),
         host_queue: None,

@@ -71,6 +71,7 @@ impl Handler {
             machine: MACHINE,
             hpu: (0, 0),
             first_hpu: 0,
+            first_flow: 0,
             processors: processor + 1,
             ranges: ranges.collect(),
             host_queue: None,
@@ -82,6 +83,7 @@ impl Handler {
             handler_mem: (start, MACHINE.handler_mem_base + HANDLER_MEM - start),
             scratchpads: [0, 1, 2, 3].map(|cluster| (MACHINE.scratchpad_base(cluster), SCRATCHPAD)),
             host: (0, 0),
+            unit: [0; 2],
         };
         let slots = layout.slots(&description);
         Self { image, entry, decides, layout, shared, processor, slots }

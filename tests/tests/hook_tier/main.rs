@@ -303,6 +303,29 @@ fn handlers_of_ordinary_users_answer_and_do_nothing_else() {
     assert_eq!(lab.counts(2, ["hook_runs", "tx_packets", "commands_forbidden_send"]), [1, 0, 1]);
 }
 
+/// Each processor has an HPU and a flow id that the context's HPUs and messages in user space do not have.
+#[test]
+fn handlers_in_the_hook_have_indexes_of_their_own() {
+    if !root() {
+        return;
+    }
+    let lab = Lab::start(&[]);
+    lab.install("units", &["--rule", RULE, "--tier", "kernel"]);
+    let socket = lab.client();
+    for _ in 0..20 {
+        socket.send_to(&[0; 64], (NEAR, 9999)).expect("sent");
+        let mut answer = [0; 64];
+        assert_eq!(socket.recv(&mut answer).expect("an answer"), 64);
+        let word = |at: usize| u32::from_le_bytes(answer[4 * at..][..4].try_into().expect("four bytes"));
+        let [unit, units, gid, flow, hpus, flows] = [0, 1, 2, 3, 4, 5].map(word);
+        // Contexts have one HPU in each cluster: those with the first number. 256 flow ids are PsPIN's, and each thread has 256 queues.
+        assert_eq!((unit, units, hpus, flows), (0, 1, 32, 256 + 4 * 256 + 32));
+        assert!(gid < hpus && gid % 8 > 0, "HPU {gid}");
+        assert_eq!(flow, flows - hpus + gid);
+    }
+    assert_eq!(lab.counts(1, ["hook_runs", "payload_runs"])[0], 20);
+}
+
 #[test]
 fn samples_reach_host_memory_with_their_events() {
     if !root() {

@@ -158,6 +158,7 @@ mod tests {
             machine: Machine::PSPIN,
             hpu: (0, 0),
             first_hpu: 0,
+            first_flow: 0,
             processors: 2,
             ranges: vec![RANGE],
             host_queue: Some(3),

@@ -199,6 +199,7 @@ mod tests {
                 machine,
                 hpu,
                 first_hpu: 0,
+                first_flow: 0,
                 processors,
                 ranges,
                 host_queue,

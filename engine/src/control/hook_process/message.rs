@@ -105,6 +105,7 @@ pub(super) struct LayoutMessage {
     machine: Machine,
     hpu: (u32, u32),
     first_hpu: u32,
+    first_flow: u32,
     processors: u32,
     ranges: Vec<RangeMessage>,
     host_queue: Option<u32>,
@@ -121,11 +122,12 @@ struct ReplyMessage {
 
 impl From<&Layout> for LayoutMessage {
     fn from(layout: &Layout) -> Self {
-        let Layout { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies } = layout;
+        let Layout { machine, hpu, first_hpu, first_flow, processors, ranges, host_queue, own_task, replies } = layout;
         Self {
             machine: *machine,
             hpu: *hpu,
             first_hpu: *first_hpu,
+            first_flow: *first_flow,
             processors: *processors,
             ranges: ranges.iter().copied().map(RangeMessage::from).collect(),
             host_queue: *host_queue,
@@ -137,10 +139,11 @@ impl From<&Layout> for LayoutMessage {
 
 impl From<LayoutMessage> for Layout {
     fn from(message: LayoutMessage) -> Self {
-        let LayoutMessage { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies } = message;
+        let LayoutMessage { machine, hpu, first_hpu, first_flow, processors, ranges, host_queue, own_task, replies } =
+            message;
         let ranges = ranges.into_iter().map(Range::from).collect();
         let replies = replies.map(|ReplyMessage { mac, addresses }| ReplySource { mac, addresses });
-        Self { machine, hpu, first_hpu, processors, ranges, host_queue, own_task, replies }
+        Self { machine, hpu, first_hpu, first_flow, processors, ranges, host_queue, own_task, replies }
     }
 }
 

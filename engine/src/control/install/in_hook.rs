@@ -6,7 +6,7 @@ use hpu_vm::Image;
 use hpu_vm::bpf::layout::{Maps, ReplySource, SLOT};
 use hpu_vm::bpf::{Layout, Options, queue};
 use hpu_vm::memory::Region;
-use spin_abi::control::{BillKind, Checks, Install, RunInfo};
+use spin_abi::control::{Abi, BillKind, Checks, Install, RunInfo};
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, saturate};
@@ -94,6 +94,14 @@ impl Request<'_> {
         Ok(Some(Placed { image: loaded, memory, hook: Some(Arc::new(hook)), charges }))
     }
 
+    /// The first `flow_id` in the hook. Handlers of ABI `pspin` and `fpspin` know 256, all of which messages in user space may have.
+    fn first_flow(&self, loader: &Loader) -> u32 {
+        match self.run.abi {
+            Abi::Pspin | Abi::Fpspin => 0,
+            _ => loader.units.hook_flows(&loader.machine).start,
+        }
+    }
+
     /// Loads the program, with memory that only this needs on the user's bill.
     fn load(
         &self,
@@ -103,7 +111,8 @@ impl Request<'_> {
         replies: Option<ReplySource>,
     ) -> Result<(Hook, Charge), TierRefusal> {
         let whole_pages = self.run.checks == Checks::Page;
-        let layout = layout(&loader.machine, &image.memory, memory, whole_pages, self.run.hpus);
+        let layout =
+            layout(&loader.machine, &image.memory, memory, whole_pages, (self.run.hpus, self.first_flow(loader)));
         let processors = programs.processors().min(layout.max_processors());
         let len = self.install.host_mem;
         let host_queue = (len > 0).then_some(QUEUE);
@@ -113,7 +122,9 @@ impl Request<'_> {
         let bytes = slots.len() + queue.as_ref().map_or(0, |queue| queue.len());
         let charge = loader.ledger.charge(self.uid, BillKind::ContextMemory, bytes as u64);
         let charge = charge.map_err(InstallError::from)?;
-        let written = slots.write(0, &layout.slots(&description(memory, (HOST_ADDRESS, saturate(len)))));
+        // Contexts of several units stay in user space.
+        let unit = loader.units.index(&loader.machine, 0, 1);
+        let written = slots.write(0, &layout.slots(&description(memory, (HOST_ADDRESS, saturate(len)), unit)));
         debug_assert!(written.is_some(), "the region was made for the slots");
         let configuration = programs.region(Maps::CONFIGURATION_SIZE as usize)?;
         let written = configuration.write(Maps::BUDGET as usize, &budget(self.run.watchdog_us).to_ne_bytes());

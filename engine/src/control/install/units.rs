@@ -5,7 +5,6 @@ use std::sync::Arc;
 use hpu_vm::memory::{Region, SpaceError};
 use spin_abi::control::{Abi, AllUnits, Checks, Engine, Install, RunInfo, UnitCount};
 use spin_abi::map::Machine;
-use spin_abi::unit::UnitIndex;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
@@ -55,12 +54,8 @@ pub(super) fn memories(
     let Request { install, run, entries, file, uid, .. } = request;
     let count = count(install, loader)?;
     let machine = &loader.machine;
-    let index = |number| {
-        let hpus = machine.clusters * machine.hpus_per_cluster;
-        UnitIndex { number, units: count, hpus, flows: loader.units.flows }
-    };
     let unit = |image: Arc<LoadedImage>, memory: ContextMemory, number| {
-        let memory = memory.in_unit(index(number));
+        let memory = memory.in_unit(loader.units.index(machine, number, count));
         let hpus = hpus(machine, &image, &memory, run)?;
         Ok::<_, InstallError>(UnitMemory { image, memory, hpus })
     };

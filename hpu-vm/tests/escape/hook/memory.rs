@@ -101,6 +101,7 @@ impl Memory {
             machine: MACHINE,
             hpu: (OWN.cluster, OWN.hpu),
             first_hpu: 0,
+            first_flow: 0,
             processors,
             ranges,
             host_queue: Some(queue),
@@ -150,6 +151,7 @@ const DESCRIPTION: Description = Description {
     handler_mem: (OWN.handler_mem, HANDLER_MEM_LEN),
     scratchpads: [(0, 0), (MACHINE.scratchpad_base(OWN.cluster), SCRATCHPAD_LEN), (0, 0), (0, 0)],
     host: (HOST_BASE, HOST_LEN),
+    unit: [0; 2],
 };
 
 /// Fills the attacker's part of a slot, and puts canaries everywhere else. Counters are zero.
