@@ -257,11 +257,12 @@ impl Connection {
         let mut prepared = prepared.map_err(|error| error.to_string())?;
         let warnings = prepared.take_warnings();
         let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
-        // From here on it only waits for the packet threads, which attach contexts that wait together.
         drop(slot);
+        let slot = shared.attach_slots.take(user.0);
         let Answer::Installed(context) = control.ask(user, Work::Install(Box::new(prepared)))? else {
             return Err("the engine gave an unexpected answer".into());
         };
+        drop(slot);
         if let Err(error) = change.commit(context) {
             // Without an entry it would not be what the user asked for.
             let _ = self.remove(context);

@@ -7,7 +7,7 @@
 //! * `connection_limit`: limits the number of connections.
 //! * `payload_limit`: limits the payload bytes of requests.
 //! * `regions`: attaches memory of applications.
-//! * `prepare_slots`: limits the number of contexts that are prepared at the same time.
+//! * `prepare_slots`: limits the number of contexts that are prepared, or wait for the packet threads, at the same time.
 //! * `fair_queue`: a queue in which users take turns.
 
 mod connection;
@@ -126,7 +126,7 @@ impl Server {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
         let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::default());
-        let (prepare_slots, payload_limit) = (PrepareSlots::default(), PayloadLimit::default());
+        let (prepare_slots, payload_limit) = (PrepareSlots::for_preparing(), PayloadLimit::default());
         let shared = Arc::new(Shared {
             loader,
             settings,
@@ -136,6 +136,7 @@ impl Server {
             control,
             connection_limit,
             prepare_slots,
+            attach_slots: PrepareSlots::for_attaching(),
             payload_limit,
             shared_memory,
             descriptors,

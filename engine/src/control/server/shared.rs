@@ -25,6 +25,7 @@ pub(super) struct Shared {
     pub(super) control: ControlHandle,
     pub(super) connection_limit: Arc<ConnectionLimit>,
     pub(super) prepare_slots: PrepareSlots,
+    pub(super) attach_slots: PrepareSlots,
     pub(super) payload_limit: PayloadLimit,
     pub(super) shared_memory: SharedMemoryQuota,
     pub(super) descriptors: DescriptorProcess,
