@@ -3,7 +3,7 @@
 #include <spin.h>
 
 #define PAYLOAD 42
-#define FLOWS 4096
+#define FLOWS 8192
 #define HPUS 1024
 
 SPIN_HANDLER_DATA uint32_t state[FLOWS];
