@@ -192,7 +192,8 @@ impl Costs {
     /// Throughput of `threads` threads, relative to one. With more than two, cores are assumed to be as independent of each other as
     /// these, and a write to a shared line to wait for those of all others.
     pub fn predict(self, machine: Machine, threads: u32) -> f64 {
-        let several = |factor: f64| if threads > 1 { factor } else { 1.0 };
+        // Measured factors below 1 are noise.
+        let several = |factor: f64| if threads > 1 { factor.max(1.0) } else { 1.0 };
         let alone = self.instructions + self.memory;
         let waits = self.shared_lines * machine.shared_line * f64::from(threads - 1);
         let each = self.instructions * several(machine.instructions) + self.memory * several(machine.memory) + waits;
