@@ -128,6 +128,12 @@ impl Machine {
         program_size: 0x8000,
     };
 
+    /// Number of HPUs of all clusters together.
+    #[must_use]
+    pub const fn hpus(&self) -> u32 {
+        self.clusters * self.hpus_per_cluster
+    }
+
     /// Base of cluster `cluster`'s L1.
     #[must_use]
     pub const fn l1_base(&self, cluster: u32) -> u32 {

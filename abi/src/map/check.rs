@@ -113,7 +113,7 @@ impl Machine {
         at_least("program_size", self.program_size, PAGE, "code")?;
         at_least("l2_data_size", self.l2_data_size, PAGE, "data")?;
         at_least("handler_mem_size", self.handler_mem_size, PAGE, "handler memory")?;
-        let windows = self.clusters * self.hpus_per_cluster * PACKET_WINDOW;
+        let windows = self.hpus() * PACKET_WINDOW;
         at_least("l2_packet_size", self.l2_packet_size, windows, "the packet window of each HPU")?;
         self.check_l2()
     }

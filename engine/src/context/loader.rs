@@ -38,17 +38,17 @@ pub struct UnitSizes {
 impl UnitSizes {
     /// `count` units, whose workers have so many flow ids for their queues together.
     fn new(count: u32, of_queues: u32, machine: &Machine) -> Self {
-        Self { count, flows: of_queues + machine.clusters * machine.hpus_per_cluster }
+        Self { count, flows: of_queues + machine.hpus() }
     }
 
     /// The unit with this `number` among `units` that run a context.
     pub(crate) const fn index(&self, machine: &Machine, number: u32, units: u32) -> UnitIndex {
-        UnitIndex { number, units, hpus: machine.clusters * machine.hpus_per_cluster, flows: self.flows }
+        UnitIndex { number, units, hpus: machine.hpus(), flows: self.flows }
     }
 
     /// The flow ids of programs in the XDP hook, by `hpu_gid`.
     pub(crate) fn hook_flows(&self, machine: &Machine) -> Range<u32> {
-        self.flows - machine.clusters * machine.hpus_per_cluster..self.flows
+        self.flows - machine.hpus()..self.flows
     }
 }
 

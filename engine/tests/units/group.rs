@@ -76,6 +76,15 @@ impl Group {
         self.group.all(move |engine| engine.statistics().counts.get(counter)).into_iter().sum()
     }
 
+    /// A context's sum of a counter over all threads.
+    pub fn count_of(&self, context: u32, counter: Counter) -> u64 {
+        let counts = self.group.all(move |engine| {
+            let of = engine.context_infos().into_iter().find(|info| info.context == context);
+            of.map_or(0, |info| info.counters.get(counter))
+        });
+        counts.into_iter().sum()
+    }
+
     /// Counters of each thread.
     pub fn counts(&self, counter: Counter) -> Vec<u64> {
         self.group.all(move |engine| engine.statistics().counts.get(counter))

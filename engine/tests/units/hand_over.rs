@@ -81,11 +81,7 @@ fn a_flood_from_another_unit_leaves_others_their_share_of_the_channel() {
         let expected = number + 1;
         while answered < expected {
             take_replies(&mut of.far[1], |reply| answered += u32::from(payload(reply) == b"hello hello"));
-            let lost = of.group.all(move |engine| {
-                let of = engine.context_infos().into_iter().find(|info| info.context == other);
-                of.map_or(0, |info| info.counters.get(Counter::DropShare))
-            });
-            assert_eq!(lost.iter().sum::<u64>(), 0, "packet {expected} is lost");
+            assert_eq!(of.count_of(other, Counter::DropShare), 0, "packet {expected} is lost");
         }
     }
     assert!(of.count(Counter::DropShare) > 0, "the flood was more than there is room for");
@@ -128,11 +124,7 @@ fn packets_on_their_way_to_a_removed_context_reach_no_other() {
         }
         of.group.remove(id, ROOT).expect("it is installed");
         let next = of.install("empty", in_unit(3, 10));
-        let ran = of.group.all(move |engine| {
-            let of = engine.context_infos().into_iter().find(|info| info.context == next);
-            of.map_or(0, |info| info.counters.get(Counter::Matched))
-        });
-        assert_eq!(ran.iter().sum::<u64>(), 0, "round {round}");
+        assert_eq!(of.count_of(next, Counter::Matched), 0, "round {round}");
         of.group.remove(next, ROOT).expect("it is installed");
     }
     stop(of);

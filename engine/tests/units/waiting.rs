@@ -16,15 +16,6 @@ fn waiting(unit: u32, port: u16) -> Install {
     Install { full: Full::Wait, ..in_unit(unit, port) }
 }
 
-/// A context's sum of a counter over all threads.
-fn count_of(of: &Group, context: u32, counter: Counter) -> u64 {
-    let counts = of.group.all(move |engine| {
-        let of = engine.context_infos().into_iter().find(|info| info.context == context);
-        of.map_or(0, |info| info.counters.get(counter))
-    });
-    counts.into_iter().sum()
-}
-
 /// Replies to packets of a [`burst`].
 #[derive(Default)]
 struct Replies {
@@ -56,7 +47,7 @@ fn a_context_that_waits_loses_nothing_and_keeps_its_order() {
     while replies.count < FLOOD {
         take_replies(&mut of.far[1], |reply| replies.note(reply));
     }
-    assert_eq!(count_of(&of, id, Counter::HandedOver), u64::from(FLOOD));
+    assert_eq!(of.count_of(id, Counter::HandedOver), u64::from(FLOOD));
     assert_eq!(of.count(Counter::DropShare), 0);
     assert!(of.count(Counter::HerStalls) > 0, "there was more than a channel holds");
     stop(of);
@@ -79,9 +70,9 @@ fn a_context_of_another_unit_that_waits_leaves_others_of_its_queue_their_time() 
             take_replies(&mut of.far[0], |reply| answered += u32::from(payload(reply) == b"hello hello"));
         }
     }
-    assert!(count_of(&of, flooded, Counter::DropShare) > 0, "it has no credit for all of that");
+    assert!(of.count_of(flooded, Counter::DropShare) > 0, "it has no credit for all of that");
     assert!(of.count(Counter::HerStalls) > 0, "it had some");
-    assert_eq!(count_of(&of, other, Counter::DropShare), 0);
+    assert_eq!(of.count_of(other, Counter::DropShare), 0);
     stop(of);
 }
 

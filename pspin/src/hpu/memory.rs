@@ -461,7 +461,7 @@ impl TaskMemory for InstalledMemory<'_> {
 
 /// The only unit of a context, with PsPIN's number of message queues.
 const fn only_unit(machine: &Machine) -> UnitIndex {
-    UnitIndex { number: 0, units: 1, hpus: machine.clusters * machine.hpus_per_cluster, flows: PSPIN_QUEUES }
+    UnitIndex { number: 0, units: 1, hpus: machine.hpus(), flows: PSPIN_QUEUES }
 }
 
 /// Packet windows in L1 and L2 of an HPU whose [windows](WINDOWS) begin at `offset` of their region: guest address and offset

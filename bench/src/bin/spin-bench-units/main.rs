@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 use spin_abi::control::{Engine, Install, Schedule, UnitCount};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
+use spin_bench::peers::results::median;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::hand_over::HandOver;
 use spin_engine::cores::units::UnitPart;
@@ -88,14 +89,14 @@ enum What {
 struct Unit(Worker);
 
 impl Unit {
-    fn poll(&mut self) -> Result<(), Failure> {
-        self.0.poll(|| Duration::ZERO)?;
-        Ok(())
+    /// Polls once. Returns how many packets were run.
+    fn poll(&mut self) -> Result<u64, Failure> {
+        Ok(self.0.poll(|| Duration::ZERO)? as u64)
     }
 
-    /// Polls once. Returns how many packets were run.
-    fn poll_some(&mut self) -> Result<u64, Failure> {
-        Ok(self.0.poll(|| Duration::ZERO)? as u64)
+    /// Polls some times. Returns how many packets were run.
+    fn poll_times(&mut self, times: usize) -> Result<u64, Failure> {
+        (0..times).try_fold(0, |sum, _| Ok(sum + self.poll()?))
     }
 
     fn runs(&self) -> u64 {
@@ -106,7 +107,7 @@ impl Unit {
     fn measure(&mut self) -> Result<f64, Failure> {
         let (before, begun) = (self.runs(), Instant::now());
         while begun.elapsed() < SPAN {
-            (0..100).try_for_each(|_| self.poll())?;
+            self.poll_times(100)?;
         }
         Ok(begun.elapsed().as_nanos() as f64 / (self.runs() - before) as f64)
     }
@@ -174,7 +175,7 @@ impl Made {
         let routes = worker.routes();
         worker.set_distribution(RoutingTable { homes: vec![home; 64].into(), ..routes });
         let mut unit = Unit(worker);
-        (0..polls).try_for_each(|_| unit.poll())?;
+        unit.poll_times(polls)?;
         Ok(unit)
     }
 }
@@ -197,9 +198,9 @@ fn frame(from: u16, to: u16, size: usize) -> Vec<u8> {
     frame
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// Lowest and highest of several values.
+fn spread(values: &[f64]) -> [f64; 2] {
+    [f64::min, f64::max].map(|take| values.iter().copied().reduce(take).unwrap_or(f64::NAN))
 }
 
 fn cost(args: &Args, rounds: usize) -> Result<(), Failure> {
@@ -214,11 +215,9 @@ fn cost(args: &Args, rounds: usize) -> Result<(), Failure> {
             times.iter_mut().zip(pair).for_each(|(times, time)| times.push(time));
             ratios.push(pair[1] / pair[0]);
         }
-        let (least, most) =
-            ratios.iter().fold((f64::MAX, 0.0_f64), |(least, most), &ratio| (least.min(ratio), most.max(ratio)));
-        let ratio = median(ratios);
+        let ([least, most], ratio) = (spread(&ratios), median(&ratios));
         product *= ratio;
-        let [one, eight] = times.map(median);
+        let [one, eight] = times.map(|times| median(&times));
         println!(
             "{:<20} {one:>7.1} ns {eight:>7.1} ns {ratio:>8.3} {least:>7.3} {most:>8.3}",
             format!("{}/{}", case.0, case.1)
@@ -259,13 +258,13 @@ fn threads(args: &Args, passes: usize) -> Result<(), Failure> {
         "case", "one", "memory", "lines", "two", "spread", "model", "error", "model: four, eight"
     );
     for ((case, per_unit, shared_lines), all) in SCALED.into_iter().zip(measured) {
-        let time = |of: fn(&(Rates, Rates)) -> Rates| median(all.iter().map(|pass| 1.0 / of(pass).alone).collect());
+        let time =
+            |of: fn(&(Rates, Rates)) -> Rates| median(&all.iter().map(|pass| 1.0 / of(pass).alone).collect::<Vec<_>>());
         let (many, few) = (time(|pass| pass.0), time(|pass| pass.1));
         let costs = Costs { instructions: few.min(many), memory: (many - few).max(0.0), shared_lines };
         let [two, four, eight] = [2, 4, 8].map(|threads| costs.predict(machine, threads));
         let ratios: Vec<f64> = all.iter().map(|(many, _)| many.ratio()).collect();
-        let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(least, most), &at| (least.min(at), most.max(at)));
-        let ratio = median(ratios);
+        let ([least, most], ratio) = (spread(&ratios), median(&ratios));
         let name = format!("{}/{}{}", case.0, case.1, if per_unit { "" } else { ", shared" });
         println!(
             "{name:<20} {:>6.1} ns {:>6.1} ns {shared_lines:>6} {ratio:>7.3} {:>16} {two:>7.3} {:>6.1}% {four:>10.2} {eight:>9.2}",

@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Failure, Unit, median};
+use spin_bench::peers::results::median;
+
+use crate::{Failure, Unit};
 
 /// Duration of a turn.
 const TURN: Duration = Duration::from_millis(4);
@@ -33,7 +35,7 @@ pub trait Load {
 
 impl Load for Unit {
     fn run(&mut self) -> Result<u64, Failure> {
-        (0..8).try_fold(0, |sum, _| Ok(sum + self.poll_some()?))
+        self.poll_times(8)
     }
 }
 
@@ -171,7 +173,7 @@ impl Machine {
 impl Machine {
     /// The medians of several measurements.
     pub fn median(all: &[Self]) -> Self {
-        let of = |value: fn(&Self) -> f64| median(all.iter().map(value).collect());
+        let of = |value: fn(&Self) -> f64| median(&all.iter().map(value).collect::<Vec<_>>());
         Self {
             instructions: of(|it| it.instructions),
             memory: of(|it| it.memory),
